@@ -1,0 +1,35 @@
+# Every target sets up what it needs, in .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+
+.PHONY: reproduce test bench lint clean
+
+reproduce: .venv/.experiments  ## every experiment of the paper in its quick version, and a report
+	$(BIN)/entryclip reproduce all --quick
+
+test: .venv/.dev  ## the test suite, the README's and the docstrings' examples among it
+	$(BIN)/python -m pytest -n 2
+
+bench: .venv/.dev  ## speed, as ratios measured side by side, with the results asserted
+	$(BIN)/python -m benchmarks
+
+lint: .venv/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf .venv out
+
+.venv/.experiments: pyproject.toml constraints.txt | .venv
+	$(PIP) --editable '.[experiments]'
+	@touch $@
+
+.venv/.dev: pyproject.toml constraints.txt | .venv
+	$(PIP) --editable '.[dev]'
+	@touch $@
+
+.venv:
+	$(PYTHON) -c 'import sys; sys.exit("entryclip needs Python 3.11 or newer; set PYTHON=...") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv .venv

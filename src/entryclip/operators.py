@@ -1,0 +1,98 @@
+"""Clipping operators `(x, threshold) -> x`, written once for torch, numpy and jax.
+
+    hard_clip          C_tau(x) = x min(1, tau/|x|)         Eq. coor_clip, two_clipping_op
+    smooth_shrinkage   S_c(x)   = x exp(-|x|/c)             Eq. smooth_shrink, two_clipping_op
+    soft_threshold     x - C_t(x)                           what hard clipping takes away
+    global_clip        x min(1, c/||x||_F)                  section prelim_clipping_methods
+
+Each is pure, out of place, odd, homogeneous (`op(a x, a t) = a op(x, t)` for a > 0) and keeps dtype and shape. Limits hold where
+the formula reads 0/0 or inf * 0: `smooth_shrinkage(inf, c) = 0`, `hard_clip(inf, t) = t`, threshold 0 gives 0, threshold inf gives x,
+NaN stays NaN. A number as threshold is validated; an array is trusted, broadcasts, and NaN in it gives NaN.
+"""
+
+from typing import Any
+
+from .arrays import Array, cast, check_floating, matrix_axes, quiet, threshold_like, widen
+
+
+def hard_clip(x: Array, tau: Any) -> Array:
+    """Clip every entry to [-tau, tau]: the paper's C_tau.
+
+    >>> import torch
+    >>> hard_clip(torch.tensor([-3.0, 0.5, float("inf")]), 1.0)
+    tensor([-1.0000,  0.5000,  1.0000])
+    """
+    xp = check_floating(x)
+    tau = threshold_like(tau, x, "tau")
+    return xp.clip(x, -tau, tau)
+
+
+def smooth_shrinkage(x: Array, c: Any) -> Array:
+    """Damp every entry by exp(-|x|/c): the paper's S_c, largest (c/e) at |x| = c and falling to 0 beyond.
+
+    >>> import torch
+    >>> smooth_shrinkage(torch.tensor([-1.0, 0.0, 0.1, 9.0, float("inf")]), 1.0)
+    tensor([-0.3679,  0.0000,  0.0905,  0.0011,  0.0000])
+    """
+    xp = check_floating(x)
+    y = widen(x)  # half precision would round |x|/c before the exponential: errors of percents
+    c = threshold_like(c, y, "c")
+    with quiet(xp):
+        # What the limit sends to 0 is 0 before the formula, so that no inf * 0 or 0/0 arises, in the value or its derivative.
+        largest = xp.where(c == 0, 0.0, xp.finfo(y.dtype).max)
+        kept = xp.where(xp.abs(y) > largest, 0.0, y)
+        shrunk = kept * xp.exp(xp.abs(kept) / -xp.where(c == 0, 1.0, c))
+        return cast(xp.where(c == float("inf"), y, shrunk), x.dtype)
+
+
+def soft_threshold(x: Array, t: Any) -> Array:
+    """Move every entry by t towards 0: `x - hard_clip(x, t)`, so threshold 0 gives x and threshold inf gives 0.
+
+    >>> import torch
+    >>> soft_threshold(torch.tensor([-3.0, 0.5, float("inf")]), 1.0)
+    tensor([-2.,  0., inf])
+    """
+    xp = check_floating(x)
+    t = threshold_like(t, x, "t")
+    with quiet(xp):
+        return xp.where(xp.abs(x) <= t, xp.zeros_like(x), x - hard_clip(x, t))
+
+
+def global_clip(x: Array, c: Any) -> Array:
+    """Scale each matrix (last two dimensions; a vector as a whole) down to Frobenius norm c at most.
+
+    An infinite entry outweighs every finite one: the infinite entries then share the norm and the others become 0.
+
+    >>> import torch
+    >>> global_clip(torch.tensor([3.0, 4.0]), 1.0)
+    tensor([0.6000, 0.8000])
+    """
+    xp = check_floating(x)
+    y = widen(x)
+    c = threshold_like(c, y, "c", per_matrix=True)
+    if 0 in x.shape:
+        return x + 0
+    top, unit, norm = scaled_norm(y)
+    with quiet(xp):
+        return cast(xp.where(norm * top <= c, y, unit * (c / norm)), x.dtype)
+
+
+def scaled_norm(y: Array) -> tuple[Array, Array, Array]:
+    """(top, unit, norm): the largest |entry| of each matrix, the matrix divided by it, and the Frobenius norm of that.
+
+    `norm * top` is the Frobenius norm of y. Squares of `unit` neither overflow nor vanish; where top is inf, unit holds the signs
+    of the infinite entries.
+    """
+    xp = check_floating(y)
+    axes = matrix_axes(y)
+    inf = float("inf")
+    with quiet(xp):
+        top = xp.amax(xp.abs(y), axes, keepdims=True) if axes else xp.abs(y)
+        finite = y / xp.where((top == 0) | (top == inf), 1.0, top)
+        unit = xp.where(top == inf, xp.sign(y) * (xp.abs(y) == inf), finite)
+        norm = xp.sqrt(xp.sum(unit * unit, axis=axes, keepdims=True)) if axes else xp.abs(unit)
+    return top, unit, norm
+
+
+# What the conformance tests run over. A new operator is a function above and a name here.
+OPERATORS = (hard_clip, smooth_shrinkage, soft_threshold, global_clip)

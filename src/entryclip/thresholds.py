@@ -1,0 +1,224 @@
+"""Threshold rules: `rule(x, state, step) -> (threshold, state)`, one threshold per matrix of `x`, of shape (..., 1, 1).
+
+    Fixed(t)                    t
+    Quantile(q)                 the q-quantile of the non-zero |entries|         the paper's choice (its listing in app:ss)
+    Scale(k)                    k times their median: moved little by any contamination below 1/2
+    Running(rule, beta, lag)    an average of another rule over the steps
+    FollowLR(rule, base_lr)     another rule times lr / base_lr
+
+A rule is a frozen dataclass; its memory is a dict of arrays that the caller keeps: `rule.init(x)` makes it, each call returns the next.
+Zeros are not ranked: an embedding whose rows mostly had no gradient would otherwise get threshold 0 and stand still. With nothing
+to rank (all zero, or no entries at all) the threshold is 0.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from .arrays import Array, check_floating, constant, is_number, matrix_axes, namespace, widen
+from .quantile import quantile_abs
+
+State = dict[str, Array]
+
+
+class Step(NamedTuple):
+    """What a rule may know about the optimizer's step besides the data."""
+
+    lr: Any  # a number or a 0-d tensor
+    count: int  # 1 at the first step
+
+
+class Rule(Protocol):
+    """Anything with this shape serves as a threshold rule; `entryclip.testing.check_rule` checks one."""
+
+    @property
+    def has_memory(self) -> bool: ...
+
+    def init(self, x: Array) -> State: ...
+
+    def __call__(self, x: Array, state: State | None = None, step: Step | None = None) -> tuple[Array, State]: ...
+
+
+class _Memoryless:
+    """A rule that looks at the present matrix only."""
+
+    @property
+    def has_memory(self) -> bool:
+        return False
+
+    def init(self, x: Array) -> State:
+        return {}
+
+
+@dataclass(frozen=True)
+class Fixed(_Memoryless):
+    """The same threshold always.
+
+    >>> import torch
+    >>> Fixed(3.0)(torch.ones(2, 2))
+    (tensor([[3.]]), {})
+    """
+
+    value: float
+
+    def __post_init__(self) -> None:
+        if not (is_number(self.value) and self.value >= 0):
+            raise ValueError(f"a threshold must be a number >= 0 (inf switches the clip off), got {self.value!r}")
+
+    def __call__(self, x: Array, state: State | None = None, step: Step | None = None) -> tuple[Array, State]:
+        return _per_matrix(constant(self.value, widen(x)), x), {}
+
+    def __str__(self) -> str:
+        return f"{self.value:g}"
+
+
+@dataclass(frozen=True)
+class Quantile(_Memoryless):
+    """The q-quantile of the non-zero |entries| of each matrix.
+
+    >>> import torch
+    >>> Quantile(0.5)(torch.tensor([[-3.0, 0.0], [1.0, 2.0]]))
+    (tensor([[2.]]), {})
+    """
+
+    q: float
+
+    def __post_init__(self) -> None:
+        if not (is_number(self.q) and 0 < self.q <= 1):
+            raise ValueError(f"q must be a number in (0, 1], got {self.q!r}")
+
+    def __call__(self, x: Array, state: State | None = None, step: Step | None = None) -> tuple[Array, State]:
+        return _ranked(x, self.q), {}
+
+    def __str__(self) -> str:
+        return f"q={self.q:g}"
+
+
+@dataclass(frozen=True)
+class Scale(_Memoryless):
+    """A multiple of the median of the non-zero |entries| of each matrix (for Gaussian entries the median is 0.6745 sigma).
+
+    >>> import torch
+    >>> Scale(8.0)(torch.tensor([[-3.0, 0.0], [1.0, 2.0]]))
+    (tensor([[16.]]), {})
+    """
+
+    multiple: float
+
+    def __post_init__(self) -> None:
+        if not (is_number(self.multiple) and 0 < self.multiple < float("inf")):
+            raise ValueError(f"the multiple of the median must be a positive finite number, got {self.multiple!r}")
+
+    def __call__(self, x: Array, state: State | None = None, step: Step | None = None) -> tuple[Array, State]:
+        return self.multiple * _ranked(x, 0.5), {}
+
+    def __str__(self) -> str:
+        return f"{self.multiple:g} x median"
+
+
+@dataclass(frozen=True)
+class Running:
+    """The exponential average of another rule's threshold: `average <- beta average + (1 - beta) current`.
+
+    With `lag=1` a step uses the average up to the step before, so that its threshold is known before the data is read; with `lag=0`
+    the current one counts. The first valid step uses its own value. A step whose threshold is 0 or not finite (no gradient, a spike to
+    inf) changes nothing.
+
+    >>> import torch
+    >>> rule, x = Running(Quantile(1.0), beta=0.5), torch.ones(2, 2)
+    >>> first, state = rule(x, rule.init(x))
+    >>> second, state = rule(9 * x, state)
+    >>> third, state = rule(9 * x, state)
+    >>> float(first), float(second), float(third)
+    (1.0, 1.0, 5.0)
+    """
+
+    rule: Any
+    beta: float
+    lag: int = 1
+
+    def __post_init__(self) -> None:
+        _check_rule(self.rule)
+        if self.rule.has_memory:
+            raise ValueError(f"a running average of a rule that has memory itself is not supported, got {self.rule}")
+        if not (is_number(self.beta) and 0 <= self.beta < 1):
+            raise ValueError(f"beta must be a number in [0, 1), got {self.beta!r}")
+        if self.lag not in (0, 1):
+            raise ValueError(f"lag must be 0 (the current step counts) or 1 (it does not), got {self.lag!r}")
+
+    @property
+    def has_memory(self) -> bool:
+        return True
+
+    def init(self, x: Array) -> State:
+        """`average` 0 and `valid` 0: nothing seen yet."""
+        nothing = 0 * _per_matrix(constant(1.0, widen(x)), x)
+        return {"average": nothing, "valid": nothing}
+
+    def __call__(self, x: Array, state: State | None = None, step: Step | None = None) -> tuple[Array, State]:
+        if state is None:
+            raise ValueError(f"{self} has memory: pass the state that rule.init(x) or the call before returned")
+        xp = check_floating(x)
+        current, _ = self.rule(x, {}, step)
+        average, fresh = state["average"], state["valid"] == 0
+        usable = (current > 0) & (current < float("inf"))
+        blended = xp.where(fresh, current, self.beta * average + (1 - self.beta) * current)
+        updated = xp.where(usable, blended, average)
+        known = average if self.lag else updated
+        valid = xp.where(usable, xp.ones_like(average), state["valid"])
+        return xp.where(fresh, current, known), {"average": updated, "valid": valid}
+
+    def __str__(self) -> str:
+        return f"running {self.rule}, beta={self.beta:g}, lag={self.lag}"
+
+
+@dataclass(frozen=True)
+class FollowLR:
+    """Another rule's threshold times lr / base_lr: it warms up and decays with the learning rate, as the paper runs SPECTRA.
+
+    >>> import torch
+    >>> FollowLR(Fixed(10.0), base_lr=1e-3)(torch.ones(2, 2), step=Step(lr=5e-4, count=1))
+    (tensor([[5.]]), {})
+    """
+
+    rule: Any
+    base_lr: float
+
+    def __post_init__(self) -> None:
+        _check_rule(self.rule)
+        if not (is_number(self.base_lr) and 0 < self.base_lr < float("inf")):
+            raise ValueError(f"base_lr must be a positive finite number, got {self.base_lr!r}")
+
+    @property
+    def has_memory(self) -> bool:
+        return bool(self.rule.has_memory)
+
+    def init(self, x: Array) -> State:
+        return dict(self.rule.init(x))
+
+    def __call__(self, x: Array, state: State | None = None, step: Step | None = None) -> tuple[Array, State]:
+        if step is None:
+            raise ValueError(f"{self} needs the learning rate: pass step=Step(lr, count), as an optimizer does")
+        threshold, state = self.rule(x, state, step)
+        return threshold * (step.lr / self.base_lr), state
+
+    def __str__(self) -> str:
+        return f"{self.rule} x lr/{self.base_lr:g}"
+
+
+def _ranked(x: Array, q: float) -> Array:
+    """The q-quantile of the non-zero |entries| of each matrix, 0 where there are none."""
+    axes = matrix_axes(x)
+    if 0 in x.shape or not axes:
+        return _per_matrix(constant(0.0, widen(x)), x) if axes else widen(abs(x))
+    return _per_matrix(quantile_abs(x, q, dim=axes, nonzero=True), x)
+
+
+def _per_matrix(t: Array, x: Array) -> Array:
+    """`t`, one value or one per matrix, in the shape that broadcasts over the matrices of `x`."""
+    batch = tuple(x.shape[:-2])
+    return namespace(x).broadcast_to(t.reshape((*t.shape, *(1,) * len(matrix_axes(x)))), (*batch, *(1,) * len(matrix_axes(x))))
+
+
+def _check_rule(rule: Any) -> None:
+    if not (callable(rule) and hasattr(rule, "has_memory") and hasattr(rule, "init")):
+        raise TypeError(f"expected a threshold rule such as Quantile(0.995), got {rule!r}")
