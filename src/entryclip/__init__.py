@@ -1,9 +1,9 @@
 """Spectral control of stochastic gradients by cheap entry-wise clipping.
 
-    import entryclip as ec
+import entryclip as ec
 
-    clip = ec.smooth(0.995)     # x * exp(-|x|/c), c the 0.995-quantile of |x|
-    clip(x)                     # torch, numpy or jax; one threshold per matrix
+clip = ec.smooth(0.995)     # x * exp(-|x|/c), c the 0.995-quantile of |x|
+clip(x)                     # torch, numpy or jax; one threshold per matrix
 """
 
 import importlib

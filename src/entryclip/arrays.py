@@ -1,7 +1,7 @@
 """The few things torch, numpy and jax spell differently.
 
-Everything above this file is written once with the names the three libraries share (`abs`, `where`, `clip`, `.mT`, `@`, ...).
-jax is never imported here: an array that is one of jax's proves that it has been.
+Everything above this file is written once with the names the three libraries share (`abs`, `where`, `clip`, `.mT`, `@`,
+...). jax is never imported here: an array that is one of jax's proves that it has been.
 """
 
 import contextlib
@@ -27,6 +27,14 @@ def namespace(x: Array) -> Any:
     if type(x).__module__.partition(".")[0] in ("jax", "jaxlib"):
         return sys.modules["jax.numpy"]
     raise TypeError(f"expected a torch tensor, a numpy array or a jax array, got {type(x).__name__}")
+
+
+def on_host(x: Array) -> bool:
+    """Whether numpy can look at the memory of `x`: not on a device, not in a tensor subclass, not while tracing."""
+    if isinstance(x, torch.Tensor):
+        plain = type(x) in (torch.Tensor, torch.nn.Parameter)
+        return plain and x.device.type == "cpu" and not torch.compiler.is_compiling()
+    return namespace(x) is np
 
 
 def dtype_name(x: Array) -> str:
@@ -60,7 +68,7 @@ def double(x: Array) -> Array:
 
 
 def constant(value: Any, like: Array) -> Array:
-    """A number or array as an array of the library and dtype (and, for a number, the device) of `like`; too large becomes inf."""
+    """A number or array as an array of the library, dtype and device of `like`. Too large becomes inf."""
     xp = namespace(like)
     if is_number(value) and abs(value) > float(xp.finfo(like.dtype).max):
         value = math.copysign(math.inf, value)
@@ -68,7 +76,9 @@ def constant(value: Any, like: Array) -> Array:
         with quiet(xp):
             return xp.asarray(value, dtype=like.dtype)
     if is_number(value):
-        return torch.full((), value, dtype=like.dtype, device=like.device)  # filled there: nothing is copied, nothing waits
+        return torch.full(
+            (), value, dtype=like.dtype, device=like.device
+        )  # filled there: nothing is copied, nothing waits
     return torch.as_tensor(value, dtype=like.dtype)
 
 
@@ -78,7 +88,7 @@ def is_number(value: object) -> bool:
 
 
 def threshold_like(value: Any, x: Array, name: str, *, per_matrix: bool = False) -> Array:
-    """A threshold ready to be used with `x`: numbers validated, arrays trusted but for their shape (`per_matrix`: (..., 1, 1))."""
+    """A threshold ready for use with `x`: numbers validated, arrays trusted but for their shape."""
     if is_number(value) and not value >= 0:
         raise ValueError(f"{name} must be a number >= 0 (inf switches the clip off), got {value}")
     if value is None or isinstance(value, bool | str):

@@ -1,4 +1,4 @@
-"""Clip = operator + threshold rule (+ preserve_rms), the only composite; `smooth(q)` and `hard(q)` are its short spellings."""
+"""Clip = operator + threshold rule (+ preserve_rms), the only composite; `smooth(q)` and `hard(q)` for short."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from .thresholds import Quantile, State, Step, _check_rule
 class Clip:
     """An operator with the rule that gives its threshold: one per matrix of a batch.
 
-    `preserve_rms=True` scales the output of each matrix back to the input's root mean square: smooth shrinkage at q = .995 keeps
-    only 60 % of a Gaussian matrix's, which acts like a smaller learning rate.
+    `preserve_rms=True` scales the output of each matrix back to the input's root mean square: smooth shrinkage at q =
+    .995 keeps only 60 % of a Gaussian matrix's, which acts like a smaller learning rate.
 
     >>> import torch
     >>> clip = Clip(hard_clip, Quantile(0.5))
@@ -60,7 +60,7 @@ class Clip:
 
 
 def smooth(q: float, *, preserve_rms: bool = False) -> Clip:
-    """Smooth shrinkage at the q-quantile of |x|: the paper's method, with its best q .995 after AdamW and .99 before Muon's msign.
+    """Smooth shrinkage at the q-quantile of |x|: the paper's method (its best: .995 after AdamW, .99 before msign).
 
     >>> smooth(0.995)
     smooth_shrinkage(q=0.995)

@@ -1,15 +1,15 @@
-"""The leading singular triplets of a matrix, with their residuals, so that nobody trusts a direction that has not converged.
+"""The leading singular triplets of a matrix with their residuals, so that nobody trusts an unconverged direction.
 
-Rayleigh-Ritz in the block Krylov space of x x^T (Golub and Underwood 1977), fully orthogonal, restarted from the best block until the
-residuals are small. On a flat spectrum (a Gaussian matrix), where a few power iterations return directions that are not singular
-vectors at all, it goes on until they are.
+Rayleigh-Ritz in the block Krylov space of x x^T (Golub and Underwood 1977), fully orthogonal, restarted from the best
+block until the residuals are small. On a flat spectrum (a Gaussian matrix), where a few power iterations return
+directions that are not singular vectors at all, it goes on until they are.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .arrays import Array, constant, widen
+from .arrays import Array, constant, eye_like, widen
 from .operators import scaled_norm
 from .spectral import check_matrix
 
@@ -29,10 +29,11 @@ class TopSingular(NamedTuple):
 def top_singular(
     x: Array, k: int = 1, *, tol: float = 5e-4, restarts: int = 30, generator: np.random.Generator | None = None
 ) -> TopSingular:
-    """The leading k singular triplets of each matrix, until every residual is below `tol` or after `restarts`: see `residual`.
+    """The leading k singular triplets of each matrix, to residuals below `tol` or as far as `restarts` go.
 
-    A singular value is off by at most its residual times s_1 (much less when it is well separated); the angle of a direction is of
-    the order of its residual over the gap to the next singular value. `generator` draws the first block (default: always the same).
+    A singular value is off by at most its residual times s_1 (much less when it is well separated); the angle of a
+    direction is of the order of its residual over the gap to the next singular value. `generator` draws the first block
+    (default: always the same).
 
     >>> import torch
     >>> top = top_singular(torch.diag(torch.arange(400.0)), k=2)
@@ -80,6 +81,11 @@ def _grow(xp: Any, y: Array, block: Array) -> tuple[Array, Array]:
         for _ in range(2):  # once leaves a trace of the old basis, twice is enough (Giraud et al. 2005)
             new = xp.linalg.qr(new - basis @ (basis.mT @ new))[0]
         basis, image = xp.concatenate([basis, new], -1), xp.concatenate([image, y.mT @ new], -1)
+    if bool(
+        xp.abs(basis.mT @ basis - eye_like(basis.mT)).max() > 1e-3
+    ):  # the space was exhausted: new blocks were noise
+        basis = xp.linalg.qr(basis)[0]
+        image = y.mT @ basis
     return basis, image
 
 

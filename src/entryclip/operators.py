@@ -5,14 +5,15 @@
     soft_threshold     x - C_t(x)                           what hard clipping takes away
     global_clip        x min(1, c/||x||_F)                  section prelim_clipping_methods
 
-Each is pure, out of place, odd, homogeneous (`op(a x, a t) = a op(x, t)` for a > 0) and keeps dtype and shape. Limits hold where
-the formula reads 0/0 or inf * 0: `smooth_shrinkage(inf, c) = 0`, `hard_clip(inf, t) = t`, threshold 0 gives 0, threshold inf gives x,
-NaN stays NaN. A number as threshold is validated; an array is trusted, broadcasts, and NaN in it gives NaN.
+Each is pure, out of place, odd, homogeneous (`op(a x, a t) = a op(x, t)` for a > 0) and keeps dtype and shape. Limits
+hold where the formula reads 0/0 or inf * 0: `smooth_shrinkage(inf, c) = 0`, `hard_clip(inf, t) = t`, threshold 0 gives
+0, threshold inf gives x, NaN stays NaN. A number as threshold is validated; an array is trusted, broadcasts, and NaN in
+it gives NaN.
 """
 
 from typing import Any
 
-from .arrays import Array, cast, check_floating, matrix_axes, quiet, threshold_like, widen
+from .arrays import Array, cast, check_floating, constant, matrix_axes, quiet, threshold_like, widen
 
 
 def hard_clip(x: Array, tau: Any) -> Array:
@@ -38,8 +39,8 @@ def smooth_shrinkage(x: Array, c: Any) -> Array:
     y = widen(x)  # half precision would round |x|/c before the exponential: errors of percents
     c = threshold_like(c, y, "c")
     with quiet(xp):
-        # What the limit sends to 0 is 0 before the formula, so that no inf * 0 or 0/0 arises, in the value or its derivative.
-        largest = xp.where(c == 0, 0.0, xp.finfo(y.dtype).max)
+        # What the limit sends to 0 is 0 before the formula: no inf * 0 and no 0/0, in the value or its derivative.
+        largest = xp.where(c == 0, c, constant(float(xp.finfo(y.dtype).max), c))
         kept = xp.where(xp.abs(y) > largest, 0.0, y)
         shrunk = kept * xp.exp(xp.abs(kept) / -xp.where(c == 0, 1.0, c))
         return cast(xp.where(c == float("inf"), y, shrunk), x.dtype)
@@ -80,8 +81,8 @@ def global_clip(x: Array, c: Any) -> Array:
 def scaled_norm(y: Array) -> tuple[Array, Array, Array]:
     """(top, unit, norm): the largest |entry| of each matrix, the matrix divided by it, and the Frobenius norm of that.
 
-    `norm * top` is the Frobenius norm of y. Squares of `unit` neither overflow nor vanish; where top is inf, unit holds the signs
-    of the infinite entries.
+    `norm * top` is the Frobenius norm of y. Squares of `unit` neither overflow nor vanish; where top is inf, unit holds
+    the signs of the infinite entries.
     """
     xp = check_floating(y)
     axes = matrix_axes(y)

@@ -1,7 +1,8 @@
-"""Exact quantiles of |x| at any size, dtype, device and view: what `torch.quantile(x.abs(), q)` means, where it refuses or sorts.
+"""Exact quantiles of |x| at any size, dtype, device and stride: `torch.quantile(x.abs(), q)` where it refuses or sorts.
 
-The definition is numpy's (linear interpolation): with the n magnitudes in order, position `p = q (n - 1)` taken in fp64, the result
-lies between the order statistics at `floor(p)` and `floor(p) + 1`, interpolated in fp64. Both are selected exactly (see selection.py).
+The definition is numpy's (linear interpolation): with the n magnitudes in order, position `p = q (n - 1)` taken in
+fp64, the result lies between the order statistics at `floor(p)` and `floor(p) + 1`, interpolated in fp64. Both are
+selected exactly (see selection.py).
 """
 
 import math
@@ -11,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from .arrays import Array, cast, check_floating, constant, double, dtype_name, is_number, namespace, quiet
-from .selection import INFINITY_BITS, OrderStatistics, float_of_bits, on_host, select
+from .arrays import Array, cast, check_floating, constant, double, dtype_name, is_number, namespace, on_host, quiet
+from .selection import INFINITY_BITS, OrderStatistics, float_of_bits, select
 
 
 def quantile_abs(
@@ -30,12 +31,12 @@ def quantile_abs(
     x          torch tensor, numpy or jax array; any float dtype, size and strides
     q          a number in [0, 1], or several: they come first in the result's shape
     dim        the dimensions reduced: None for all, (-2, -1) for one value per matrix
-    near       a guess, such as last step's value (for all or one per matrix): a close one makes a single pass without a copy of
-               |x|, a bad one costs time, never exactness. Looked at where it pays: on the host, from 2^22 entries on
+    near       a guess, such as last step's value (for all or one per matrix): a close one makes a single pass without
+               a copy of |x|, a bad one costs time, never exactness. Used where it pays: on the host, from 2^22 entries
     nonzero    rank only the entries that are not 0 (all zero: the result is 0)
-    sample     estimate from this many entries drawn with replacement: the result is then a value of |x| (or between two) whose
-               rank is off by more than e with probability at most 2 exp(-2 sample e^2) (Dvoretzky-Kiefer-Wolfowitz); its
-               standard deviation is sqrt(q (1-q) / sample). `generator` is torch's, numpy's, or a jax key (required there)
+    sample     estimate from this many entries drawn with replacement: the rank of the result is then off by more than e
+               with probability at most 2 exp(-2 sample e^2) (Dvoretzky-Kiefer-Wolfowitz), its standard deviation is
+               sqrt(q (1-q) / sample). `generator` is torch's, numpy's, or a jax key (required there)
 
     NaN anywhere gives NaN; inf counts as large; nothing to rank is an error.
 
@@ -77,8 +78,8 @@ def _check_levels(q: Any) -> list[float]:
 
 
 def _check_guess(near: Any, count: int) -> np.ndarray | None:
-    """One guess per row in fp64; None for one on a device or being traced, since reading it would make the host wait."""
-    if not is_number(near) and not on_host(near):
+    """One guess per row in fp64; None for one on a device or traced: reading it would make the host wait."""
+    if type(near).__module__ != "builtins" and not on_host(near):
         return None
     guess = near.detach().double().numpy() if isinstance(near, torch.Tensor) else np.asarray(near, np.float64)
     if guess.size not in (1, count):
@@ -110,6 +111,7 @@ def _draw(rows: Array, sample: int, generator: Any) -> Array:
     if not isinstance(sample, int) or isinstance(sample, bool) or sample < 1:
         raise ValueError(f"sample must be a whole number >= 1, got {sample!r}")
     n = rows.shape[1]
+    place: Any
     if isinstance(rows, torch.Tensor):
         place = torch.randint(n, (sample,), generator=generator, device=rows.device)
     elif isinstance(rows, np.ndarray):

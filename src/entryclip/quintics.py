@@ -1,27 +1,26 @@
-"""Matrix sign iterations by odd quintics: X <- aX + (bA + cA^2)X with A = XX^T takes every singular value s to as + bs^3 + cs^5.
+"""The matrix sign by odd quintics: X <- aX + (bA + cA^2)X with A = XX^T takes a singular value s to as + bs^3 + cs^5.
 
-NEWTON_SCHULZ and POLAR_EXPRESS are fixed short schedules that need not converge. `minimax_quintics` makes the shortest that does, for
-a known smallest singular value. `polar_factor` needs to know nothing and reaches the precision of the dtype: long minimax schedules
-oscillate so much that they amplify rounding errors a hundredfold, so it uses a short one and then steps that leave 1 where it is.
+NEWTON_SCHULZ and POLAR_EXPRESS are fixed short schedules that need not converge. `minimax_quintics` makes the shortest
+that does, for a known smallest singular value. `polar_factor` needs to know nothing and reaches the precision of the
+dtype: long minimax schedules oscillate so much that they amplify rounding errors a hundredfold, so it uses a short one
+and then steps that leave 1 where it is.
 """
 
 import math
-
 from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 import torch
 
-from .arrays import Array, eye_like, namespace
-from .selection import on_host
+from .arrays import Array, eye_like, namespace, on_host
 
 Quintic = tuple[float, float, float]
 
-# Jordan's five steps for Muon: singular values end in about [.68, 1.13].
+# Jordan's five steps for Muon: what is above 1 % of the norm ends in [.68, 1.14], smaller ones up to 1.21.
 NEWTON_SCHULZ: Sequence[Quintic] = ((3.4445, -4.7750, 2.0315),) * 5
 
-# Polar Express (Amsel et al. 2025), for input divided by 1.02 times its norm: about [.86, 1.14].
+# Polar Express (Amsel et al. 2025), for input divided by 1.02 times its norm: [.86, 1.14].
 POLAR_EXPRESS: Sequence[Quintic] = (
     (8.1566, -22.4833, 15.8788),
     (4.0429, -2.8089, 0.5000),
@@ -42,7 +41,7 @@ def iterate(x: Array, steps: Sequence[Quintic]) -> Array:
     if isinstance(y, torch.Tensor):
         y = y.reshape((-1, *shape[-2:]))
         few = max(_CACHED // math.prod(shape[-2:]), 1) if y.device.type == "cpu" else len(y)
-        y = torch.cat([_take_steps(part, steps) for part in y.split(few)])
+        y = torch.cat([_take_steps(part, steps) for part in torch.split(y, few)])
     else:
         y = _take_steps(y, steps)
     y = y.reshape(shape)
@@ -65,7 +64,7 @@ def _sum_of_product(beta: float, base: Array, left: Array, right: Array, alpha: 
 
 @lru_cache
 def minimax_quintics(lower: float, tol: float) -> tuple[Quintic, ...]:
-    """Steps whose composition takes [lower, 1] to within `tol` of 1, each the best for the interval that the last one leaves.
+    """Steps whose composition takes [lower, 1] to within `tol` of 1, each the best for what the last one leaves.
 
     That greedy choice is optimal (Amsel et al. 2025). Near 1 the classical quintic takes over.
 
@@ -77,7 +76,7 @@ def minimax_quintics(lower: float, tol: float) -> tuple[Quintic, ...]:
     steps: list[Quintic] = []
     error, low, high = 1 - lower, lower, 1.0
     while error > 0.1:
-        # A little room above: the upper end is an unstable fixed point, where rounding errors would grow 25 times a step.
+        # A little room above: the upper end is a fixed point where rounding errors would grow 25 times a step.
         step, error = _best_quintic(low, 1.01 * high)
         steps.append(step)
         low, high = 1 - error, 1 + error
@@ -88,7 +87,7 @@ def minimax_quintics(lower: float, tol: float) -> tuple[Quintic, ...]:
 
 
 def polar_factor(y: Array) -> Array:
-    """All singular values of `y`, (..., m, n), that lie in [8 eps, 1] taken to 1, to the precision of the dtype; smaller ones to [0, 1].
+    """The singular values of `y`, (..., m, n), from 8 eps on taken to 1 in full precision, smaller ones to [0, 1].
 
     Where the host can look, only the matrices that have not converged go on after the first round.
     """
@@ -115,13 +114,13 @@ def _deviation(y: Array) -> Array:
 
 
 def _rounds(lower: float) -> int:
-    """How many rounds after the head lift `lower` to a half: in between, a step multiplies a small singular value by its `a`."""
-    lifted = lower * math.prod(a for a, _, _ in _HEAD)
-    return math.ceil(math.log(0.5 / lifted) / math.log(math.prod(a for a, _, _ in _ROUND)))
+    """How many rounds after the head lift `lower` to a half: a step multiplies a small singular value by its `a`."""
+    lifted = lower * math.prod([a for a, _, _ in _HEAD])
+    return math.ceil(math.log(0.5 / lifted) / math.log(math.prod([a for a, _, _ in _ROUND])))
 
 
 def _best_quintic(low: float, high: float) -> tuple[Quintic, float]:
-    """The ax + bx^3 + cx^5 nearest to 1 on [low, high] and its largest error, by Remez' exchange of four points of equal error."""
+    """The ax + bx^3 + cx^5 nearest to 1 on [low, high] and its largest error, by Remez' exchange of four points."""
     x = (low + high) / 2 - (high - low) / 2 * np.cos(np.pi * np.arange(4) / 3)
     for _ in range(50):
         a, b, c, error = np.linalg.solve(np.stack([x, x**3, x**5, [1, -1, 1, -1]], 1), np.ones(4))
@@ -133,7 +132,7 @@ def _best_quintic(low: float, high: float) -> tuple[Quintic, float]:
     return (float(a), float(b), float(c)), float(abs(error))
 
 
-# After these, everything from 1e-2 on is within 1e-3 of 1; then rounds that lift the rest by a factor of 257 each and hold what is at 1.
+# The head takes everything from 1e-2 on to within 1e-3 of 1; a round lifts the rest 257 times and holds what is at 1.
 _HEAD = minimax_quintics(1e-2, 1e-3)
 _GROW = (2.5, -2.5, 1.0)  # p(1) = 1, p'(1) = 0, slope 2.5 at 0, and never above 1.04
 _ROUND = (_GROW,) * 4 + (_SETTLE,) * 3

@@ -1,8 +1,8 @@
 """Order statistics of |x| by selection on bit patterns, without sorting.
 
-The bit pattern of a non-negative IEEE number, read as an integer, keeps its order (NaN above inf). So one integer routine serves fp64,
-fp32, bf16 and fp16 with no wider copy, and numpy's SIMD selection runs about twice as fast on the integers as on the floats.
-Three ways to the same two order statistics, at the ranks k and k + 1:
+The bit pattern of a non-negative IEEE number, read as an integer, keeps its order (NaN above inf). So one integer
+routine serves fp64, fp32, bf16 and fp16 with no wider copy, and numpy's SIMD selection runs about twice as fast on the
+integers as on the floats. Three ways to the same two order statistics, at the ranks k and k + 1:
 
     partition   host: numpy's introselect on one copy of |x|, all rows at once
     bracket     host: one pass without a copy around a guess; exact, or it says that the guess was no good
@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from .arrays import Array, cast, constant, double, namespace
+from .arrays import Array, cast, constant, double, namespace, on_host
 
-_WIDTH = 1 / 8  # half width of the bracket around a guess: keeps 1 % of a Gaussian's entries at q = .995, 9 % at the median
+_WIDTH = (
+    1 / 8
+)  # half width of the bracket around a guess: keeps 1 % of a Gaussian's entries at q = .995, 9 % at the median
 _OPEN = 0.9  # from this q on the bracket has no upper end: what lies above is few, and counting it costs a pass
 _CHUNK = 1 << 17  # entries per step of the one-pass selection: its buffers stay in the L2 cache
 _HUGE = 1 << 22  # entries of a row from which on a copy costs more than it saves: one pass around a guess is faster
@@ -28,7 +30,7 @@ INFINITY_BITS = {"float64": 0x7FF0 << 48, "float32": 0x7F80 << 16, "bfloat16": 0
 
 
 class OrderStatistics(NamedTuple):
-    """Bit patterns of the two order statistics around a position in each row, the way between them, and the largest entry."""
+    """Bit patterns of the two order statistics around a position in each row, with what is needed to interpolate."""
 
     low: Array  # (rows,) integers
     high: Array  # (rows,) integers
@@ -37,7 +39,7 @@ class OrderStatistics(NamedTuple):
 
 
 def select(rows: Array, q: float, nonzero: bool, near: np.ndarray | None) -> OrderStatistics:
-    """Order statistics of |rows|, (count, n), around position q (n - 1); with `nonzero`, n counts only entries that are not 0."""
+    """Order statistics of |rows|, (count, n), around position q (n - 1); with `nonzero` zeros do not count."""
     if not on_host(rows):
         return bisect(magnitude_bits(rows), q, nonzero)
     if rows.shape[1] < _HUGE:
@@ -67,7 +69,7 @@ def partition(rows: Array, q: float, nonzero: bool) -> OrderStatistics:
 
 
 def bracket(row: Array, q: float, nonzero: bool, ends: tuple[int, int]) -> OrderStatistics | None:
-    """By one pass over `row`, (1, n), keeping what lies between `ends`; None if the order statistics are not among that."""
+    """By one pass over `row`, (1, n), keeping what lies between `ends`; None if that misses the order statistics."""
     raw = row[0].view(_integer(row))
     raw = raw.numpy() if isinstance(raw, torch.Tensor) else raw
     candidates, below, zeros, top = _keep(raw, ends[0], None if q >= _OPEN else ends[1], nonzero)
@@ -104,19 +106,11 @@ def magnitude_bits(x: Array, out: Any = None) -> Array:
 
 
 def float_of_bits(bits: Array, name: str) -> Array:
-    """The floating-point numbers with these bit patterns in the dtype called `name`; numpy has no bf16 and gets fp32."""
+    """The numbers with these bit patterns in the dtype called `name`; bf16, which numpy lacks, as fp32."""
     xp = namespace(bits)
     if name == "bfloat16":
         bits, name = cast(bits, xp.int32) << 16, "float32"  # bf16 is the upper half of fp32
     return bits.view(getattr(xp, name))
-
-
-def on_host(x: Array) -> bool:
-    """Whether numpy can look at the memory of `x`: not on a device, not in a tensor subclass, not while tracing."""
-    if isinstance(x, torch.Tensor):
-        plain = type(x) in (torch.Tensor, torch.nn.Parameter)
-        return plain and x.device.type == "cpu" and not torch.compiler.is_compiling()
-    return namespace(x) is np
 
 
 def _integer(x: Array) -> Any:
@@ -124,7 +118,7 @@ def _integer(x: Array) -> Any:
 
 
 def _ranks(q: float, n: int, zeros: Array | None) -> tuple[Any, Any]:
-    """Rank of the lower order statistic among all n entries, with `zeros` left out below, and the fraction of the way up.
+    """Rank of the lower order statistic among n entries, `zeros` of them not counted, and the fraction of the way up.
 
     The position is taken in fp64 (jax without x64 and with zeros to leave out: fp32).
     """
@@ -151,7 +145,7 @@ def _ends_around(row: Array, guess: float) -> tuple[int, int]:
 
 
 def _ends_by_sample(row: Array, q: float, nonzero: bool) -> tuple[int, int]:
-    """Bit patterns four standard deviations of the sample's rank to either side (Floyd and Rivest 1975), from every n-th entry."""
+    """Four standard deviations of the rank to either side, from a strided sample (Floyd and Rivest 1975)."""
     sample = row[:, :: row.shape[1] // _SAMPLE | 1]
     margin = 4 * math.sqrt(q * (1 - q) / sample.shape[1]) + 2 / sample.shape[1]
     low, high = (partition(sample, min(max(level, 0.0), 1.0), nonzero) for level in (q - margin, q + margin))
@@ -168,10 +162,10 @@ def _keep(raw: np.ndarray, low: int, high: int | None, count_zeros: bool) -> tup
         bits = np.bitwise_and(piece, mask, out=buffer[: piece.size])
         inside = bits >= low
         if count_zeros and bits.min() == 0:
-            zeros += piece.size - np.count_nonzero(bits)
+            zeros += piece.size - int(np.count_nonzero(bits))
         if high is not None:
             top = max(top, int(bits.max()))
-            above += np.count_nonzero(bits > high)
+            above += int(np.count_nonzero(bits > high))
             inside &= bits <= high
         kept.append(bits[inside.nonzero()[0]])
     candidates = np.concatenate(kept)

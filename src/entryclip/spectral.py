@@ -4,8 +4,9 @@
     spectral_clip       singular values min(s, c)                                (section prelim_clipping_methods)
     soft_spectral_clip  singular values s / sqrt(1 + s^2/c^2): SPECTRA's clip    (Jiang et al. 2026)
 
-Everything is scaled by the matrix's own norm first, so nothing depends on its size: a fixed eps beside the norm would stall on small
-gradients. The clips are operators as in operators.py, with one threshold per matrix; a matrix with NaN or inf in it becomes NaN.
+Everything is scaled by the matrix's own norm first, so nothing depends on its size: a fixed eps beside the norm would
+stall on small gradients. The clips are operators as in operators.py, with one threshold per matrix; a matrix with NaN
+or inf in it becomes NaN.
 """
 
 import math
@@ -13,10 +14,9 @@ from typing import Any
 
 import torch
 
-from .arrays import Array, cast, check_floating, double, eye_like, namespace, quiet, threshold_like, widen
+from .arrays import Array, cast, check_floating, double, eye_like, namespace, on_host, quiet, threshold_like, widen
 from .operators import global_clip, scaled_norm
 from .quintics import NEWTON_SCHULZ, POLAR_EXPRESS, iterate, minimax_quintics, polar_factor
-from .selection import on_host
 
 _INF, _NAN = float("inf"), float("nan")
 
@@ -24,13 +24,13 @@ _INF, _NAN = float("inf"), float("nan")
 def msign(x: Array, method: str = "newton_schulz", *, dtype: Any = None) -> Array:
     """The matrix sign U V^T of x = U S V^T, batched over leading dimensions. Zero stays zero.
 
-    newton_schulz   Jordan's five quintic steps, Muon's own: singular values in about [.68, 1.13]
-    polar_express   five optimised steps: about [.86, 1.14]
-    exact           iterations to the precision of the dtype; singular values below 8 eps of the norm end anywhere in [0, 1]
+    newton_schulz   Jordan's five quintic steps, Muon's own: singular values in [.68, 1.14] (1.21 for small ones)
+    polar_express   five optimised steps: [.86, 1.14]
+    exact           iterations to the precision of the dtype; singular values below 8 eps of the norm end in [0, 1]
     svd             by singular value decomposition in fp64; those end at 0
 
-    `dtype` is the precision of the two short iterations: by default fp32 on a CPU, where bf16 products are about 70 times slower,
-    and bf16 elsewhere; fp64 stays fp64.
+    `dtype` is the precision of the two short iterations: by default fp32 on a CPU, where bf16 products are about 70
+    times slower, and bf16 elsewhere; fp64 stays fp64.
 
     >>> import torch
     >>> msign(torch.diag(torch.tensor([5.0, -1e-3])), method="svd")
@@ -72,10 +72,11 @@ def spectral_clip(x: Array, c: Any) -> Array:
 
 
 def soft_spectral_clip(x: Array, c: Any) -> Array:
-    """Take every singular value s to s / sqrt(1 + s^2/c^2) < c: SPECTRA's soft spectral clip. A vector is treated by its norm.
+    """Take every singular value s to s / sqrt(1 + s^2/c^2) < c: SPECTRA's clip. A vector is treated by its norm.
 
-    (XX^T + c^2 I)^(-1/2) X is the left block of the polar factor of [X, cI], whose condition number is only s_max/c. So the
-    iteration for the matrix sign gives it without squaring the condition: within 1e-3 c for s_max/c from 1e-3 to 1e4 in fp32.
+    (XX^T + c^2 I)^(-1/2) X is the left block of the polar factor of [X, cI], whose condition number is only s_max/c. So
+    the iteration for the matrix sign gives it without squaring the condition: within 1e-3 c for s_max/c from 1e-3 to
+    1e4 in fp32.
 
     >>> import torch
     >>> soft_spectral_clip(torch.diag(torch.tensor([300.0, 0.5])), 0.5)
@@ -111,7 +112,7 @@ def _limits(y: Array, c: Array, top: Array, clipped: Array) -> Array:
 
 
 def _polar(y: Array, smallest: Array) -> Array:
-    """The polar factor of `y`, whose singular values lie between `smallest` and 1: in few steps where the host can read that."""
+    """The polar factor of `y`, with singular values from `smallest` to 1: in few steps where the host can read that."""
     lower = float(smallest.min()) if on_host(smallest) else 0.0
     if lower < 1e-2:
         return polar_factor(y)

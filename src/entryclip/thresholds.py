@@ -1,18 +1,18 @@
 """Threshold rules: `rule(x, state, step) -> (threshold, state)`, one threshold per matrix of `x`, of shape (..., 1, 1).
 
     Fixed(t)                    t
-    Quantile(q)                 the q-quantile of the non-zero |entries|         the paper's choice (its listing in app:ss)
+    Quantile(q)                 the q-quantile of the non-zero |entries|: the paper's choice (app:ss)
     Scale(k)                    k times their median: moved little by any contamination below 1/2
     Running(rule, beta, lag)    an average of another rule over the steps
     FollowLR(rule, base_lr)     another rule times lr / base_lr
 
-A rule is a frozen dataclass; its memory is a dict of arrays that the caller keeps: `rule.init(x)` makes it, each call returns the next.
-Zeros are not ranked: an embedding whose rows mostly had no gradient would otherwise get threshold 0 and stand still. With nothing
-to rank (all zero, or no entries at all) the threshold is 0.
+A rule is a frozen dataclass; its memory is a dict of arrays that the caller keeps: `rule.init(x)` makes it, each call
+returns the next. Zeros are not ranked: an embedding whose rows mostly had no gradient would otherwise get threshold 0
+and stand still. With nothing to rank (all zero, or no entries at all) the threshold is 0.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from .arrays import Array, check_floating, constant, is_number, matrix_axes, namespace, widen
 from .quantile import quantile_abs
@@ -20,7 +20,8 @@ from .quantile import quantile_abs
 State = dict[str, Array]
 
 
-class Step(NamedTuple):
+@dataclass(frozen=True)
+class Step:
     """What a rule may know about the optimizer's step besides the data."""
 
     lr: Any  # a number or a 0-d tensor
@@ -95,7 +96,7 @@ class Quantile(_Memoryless):
 
 @dataclass(frozen=True)
 class Scale(_Memoryless):
-    """A multiple of the median of the non-zero |entries| of each matrix (for Gaussian entries the median is 0.6745 sigma).
+    """A multiple of the median of the non-zero |entries| of each matrix (0.6745 sigma for Gaussian entries).
 
     >>> import torch
     >>> Scale(8.0)(torch.tensor([[-3.0, 0.0], [1.0, 2.0]]))
@@ -119,9 +120,9 @@ class Scale(_Memoryless):
 class Running:
     """The exponential average of another rule's threshold: `average <- beta average + (1 - beta) current`.
 
-    With `lag=1` a step uses the average up to the step before, so that its threshold is known before the data is read; with `lag=0`
-    the current one counts. The first valid step uses its own value. A step whose threshold is 0 or not finite (no gradient, a spike to
-    inf) changes nothing.
+    With `lag=1` a step uses the average up to the step before, so that its threshold is known before the data is read;
+    with `lag=0` the current one counts. The first valid step uses its own value. A step whose threshold is 0 or not
+    finite (no gradient, a spike to inf) changes nothing.
 
     >>> import torch
     >>> rule, x = Running(Quantile(1.0), beta=0.5), torch.ones(2, 2)
@@ -173,7 +174,7 @@ class Running:
 
 @dataclass(frozen=True)
 class FollowLR:
-    """Another rule's threshold times lr / base_lr: it warms up and decays with the learning rate, as the paper runs SPECTRA.
+    """Another rule's threshold times lr / base_lr: it follows the learning rate, as in the paper's runs of SPECTRA.
 
     >>> import torch
     >>> FollowLR(Fixed(10.0), base_lr=1e-3)(torch.ones(2, 2), step=Step(lr=5e-4, count=1))
@@ -216,9 +217,11 @@ def _ranked(x: Array, q: float) -> Array:
 def _per_matrix(t: Array, x: Array) -> Array:
     """`t`, one value or one per matrix, in the shape that broadcasts over the matrices of `x`."""
     batch = tuple(x.shape[:-2])
-    return namespace(x).broadcast_to(t.reshape((*t.shape, *(1,) * len(matrix_axes(x)))), (*batch, *(1,) * len(matrix_axes(x))))
+    return namespace(x).broadcast_to(
+        t.reshape((*t.shape, *(1,) * len(matrix_axes(x)))), (*batch, *(1,) * len(matrix_axes(x)))
+    )
 
 
 def _check_rule(rule: Any) -> None:
-    if not (callable(rule) and hasattr(rule, "has_memory") and hasattr(rule, "init")):
+    if isinstance(rule, type) or not (callable(rule) and hasattr(rule, "has_memory") and hasattr(rule, "init")):
         raise TypeError(f"expected a threshold rule such as Quantile(0.995), got {rule!r}")

@@ -1,4 +1,4 @@
-"""Every experiment of the paper, one module each: `Config -> run(config) yields rows -> plot(rows)` and `claims(rows)`."""
+"""Every experiment of the paper, one module each: `Config -> run(config) -> rows -> plot(rows), claims(rows)`."""
 
 import importlib
 from types import ModuleType
@@ -6,8 +6,13 @@ from types import ModuleType
 NAMES = ("operators",)  # in the order in which `reproduce all` runs them
 
 
+def check_name(name: str) -> str:
+    """`name`, if there is such an experiment."""
+    if name not in NAMES:
+        raise ValueError(f"unknown experiment {name!r}: choose from {', '.join(NAMES)}, or all")
+    return name
+
+
 def find(name: str) -> ModuleType:
     """The module of an experiment."""
-    if name not in NAMES:
-        raise ValueError(f"unknown experiment {name!r}: choose from {', '.join(NAMES)}")
-    return importlib.import_module(f".{name.replace('-', '_')}", __name__)
+    return importlib.import_module(f".{check_name(name).replace('-', '_')}", __name__)

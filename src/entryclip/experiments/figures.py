@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -28,13 +29,12 @@ LINES = {
     "global_clip": "dotted",
 }
 
-_STYLE = {
+_STYLE: Any = {
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
     "grid.alpha": 0.25,
-    "legend.frameon": False,
     "svg.fonttype": "path",
     "svg.hashsalt": "entryclip",
 }

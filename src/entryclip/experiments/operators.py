@@ -1,7 +1,7 @@
 """The entry-wise operators side by side: the paper's `fig:clipping_ops` and `fig:clipping-comparison`.
 
-At c = tau/e the damping factors exp(-|y|/tau) and min(1, c/|y|) touch at |y| = tau, where both are 1/e. The paper adds that smooth
-shrinkage damps more beyond tau; in fact it does so at every other y, also below.
+At c = tau/e the damping factors exp(-|y|/tau) and min(1, c/|y|) touch at |y| = tau, where both are 1/e. The paper adds
+that smooth shrinkage damps more beyond tau; in fact it does so at every other y, also below.
 """
 
 import math
@@ -15,10 +15,11 @@ from ..operators import hard_clip, smooth_shrinkage, soft_threshold
 
 TITLE = "Entry-wise operators"
 CAPTIONS = {
-    "clipping_ops": "Three entry-wise operators at the same threshold. Hard clipping stays at the threshold, smooth shrinkage peaks "
-    "there at 1/e of it and falls to zero, soft thresholding keeps only what lies beyond.",
-    "clipping_comparison": "At the tangent calibration c = tau/e the damping factors touch at |y| = tau with value 1/e (a); smooth "
-    "shrinkage damps more at every other y. The outputs (b): hard clipping stays at c, smooth shrinkage peaks at c and decays.",
+    "clipping_ops": "Three entry-wise operators at the same threshold. Hard clipping stays at the threshold, smooth "
+    "shrinkage peaks there at 1/e of it and falls to zero, soft thresholding keeps only what lies beyond.",
+    "clipping_comparison": "At the tangent calibration c = tau/e the damping factors touch at |y| = tau with value 1/e "
+    "(a); smooth shrinkage damps more at every other y. The outputs (b): hard clipping stays at c, smooth shrinkage "
+    "peaks at c and decays.",
 }
 
 
@@ -66,20 +67,22 @@ def plot(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
     curves = _curves(rows)
     tau = max(threshold for _, threshold in curves)
-    figure, (axis,) = panels(1, width=5.0)
+    figure, (axis,) = panels(1, width=6.0)
     axis.plot(*(2 * [curves["hard_clip", tau]["x"]]), color="#999999", lw=1, ls=":", label="identity")
     for name in ("hard_clip", "smooth_shrinkage", "soft_threshold"):
         _draw(axis, curves, name, tau, "output")
     axis.set(xlabel="x", ylabel="output", ylim=(0, 2.2 * tau), xlim=(0, 5 * tau))
-    axis.legend()
+    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     comparison, (damping, output) = panels(2)
     for axis, column, label in ((damping, "factor", "(a) damping factor"), (output, "output", "(b) output")):
         _draw(axis, curves, "hard_clip", tau / math.e, column)
         _draw(axis, curves, "smooth_shrinkage", tau, column)
         axis.axvline(tau, color="#999999", lw=0.8, ls=":")
         axis.set(xlabel="|y|", title=label, xlim=(0, 6 * tau), ylim=(0, None))
-    damping.annotate(r"tangent at $|y| = \tau$: $1/e$", (tau, 1 / math.e), (2 * tau, 0.6), arrowprops={"arrowstyle": "->"})
-    damping.legend(loc="upper right")
+    damping.annotate(
+        r"tangent at $|y| = \tau$: $1/e$", (tau, 1 / math.e), (2 * tau, 0.6), arrowprops={"arrowstyle": "->"}
+    )
+    damping.legend(loc="upper right", frameon=False)
     return {"clipping_ops": figure, "clipping_comparison": comparison}
 
 
@@ -119,7 +122,9 @@ def _curves(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, float], dict[str,
     return curves
 
 
-def _draw(axis: Any, curves: dict[tuple[str, float], dict[str, list[float]]], name: str, threshold: float, column: str) -> None:
+def _draw(
+    axis: Any, curves: dict[tuple[str, float], dict[str, list[float]]], name: str, threshold: float, column: str
+) -> None:
     from .figures import COLOURS, LINES
 
     curve = curves[name, threshold]

@@ -1,0 +1,49 @@
+import subprocess
+import sys
+
+import pytest
+
+from entryclip.cli import main
+
+
+def test_reproduce_all_says_where_the_report_is(tmp_path, capsys):
+    assert main(["reproduce", "all", "--quick", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert f"report: {tmp_path}/report.html" in printed
+    assert "holds" in printed
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("data:image/svg+xml") == 2
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert "https://" not in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["reproduce", "nope"], "unknown experiment 'nope': choose from operators, or all"),
+        (["reproduce", "operators", "--out", "FILE"], "is a file: choose a folder with --out"),
+        (["report", "EMPTY"], "no results in"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, capsys, arguments, words):
+    (tmp_path / "FILE").write_text("")
+    arguments = [str(tmp_path / word) if word.isupper() else word for word in arguments]
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert words in printed.err
+    assert printed.err.count("\n") == 1
+
+
+def test_python_m_and_help():
+    done = subprocess.run([sys.executable, "-m", "entryclip", "--help"], capture_output=True, text=True, check=True)
+    assert "reproduce" in done.stdout
+    done = subprocess.run(
+        [sys.executable, "-m", "entryclip", "reproduce", "--help"], capture_output=True, text=True, check=True
+    )
+    assert "operators" in done.stdout
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "tyro", None)
+    assert main(["reproduce", "all"]) == 2
+    assert "pip install 'entryclip[experiments]'" in capsys.readouterr().err

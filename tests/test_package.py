@@ -1,0 +1,99 @@
+"""What the package promises as a whole: its layers, its names and what importing it costs."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import entryclip
+
+SOURCE = Path(entryclip.__file__).parent
+
+# A module imports only from those above it. Rooms of one line may know each other.
+LAYERS = [
+    ["arrays"],
+    ["operators"],
+    ["quintics"],
+    ["spectral"],
+    ["krylov"],
+    ["selection"],
+    ["quantile"],
+    ["thresholds"],
+    ["clip"],
+    ["testing"],
+    ["files"],
+    ["experiments"],
+    ["report"],
+    ["cli"],
+    ["__main__"],
+]
+LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+
+
+def room(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported_rooms(path: Path) -> set[str]:
+    """The rooms of the package that a file imports, wherever in it the import stands."""
+    package = ["entryclip", *path.relative_to(SOURCE).parts[:-1]]
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+        if isinstance(node, ast.ImportFrom):
+            base = (
+                [*package[: len(package) - node.level + 1], *(node.module or "").split(".")]
+                if node.level
+                else (node.module or "").split(".")
+            )
+            base = [part for part in base if part]
+            names = [".".join([*base, name]) for name in names]
+        found |= {name.split(".")[1] for name in names if name.startswith("entryclip.")}
+    return found & LEVEL.keys()
+
+
+FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__init__.py"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_layers(path):
+    for other in imported_rooms(path):
+        assert LEVEL[other] <= LEVEL[room(path)], f"{path.name} imports {other}, which stands above it"
+
+
+def test_the_layer_test_sees_imports():
+    assert imported_rooms(SOURCE / "clip.py") == {"arrays", "operators", "thresholds"}
+    assert imported_rooms(SOURCE / "report" / "__init__.py") >= {"experiments", "files"}
+
+
+def run(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_import_brings_in_nothing_heavy():
+    loaded = json.loads(run("import entryclip, sys, json; print(json.dumps(sorted(sys.modules)))"))
+    for heavy in ("jax", "matplotlib", "scipy.stats", "scipy", "rich", "tyro", "jinja2", "joblib"):
+        assert heavy not in loaded
+    assert "entryclip.testing" not in loaded
+
+
+def test_import_costs_little_beyond_torch():
+    seconds = "import time, torch, numpy; t = time.perf_counter(); import entryclip; print(time.perf_counter() - t)"
+    assert min(float(run(seconds)) for _ in range(3)) < 0.3
+
+
+def test_public_names():
+    assert all(hasattr(entryclip, name) for name in entryclip.__all__)
+    assert all(getattr(entryclip, name).__doc__ for name in entryclip.__all__)
+    assert entryclip.testing.check_operator  # loaded on first use
+    assert "testing" in dir(entryclip)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        entryclip.nonsense  # noqa: B018
+
+
+def test_every_public_function_shows_an_example():
+    documented = [name for name in entryclip.__all__ if ">>>" in (getattr(entryclip, name).__doc__ or "")]
+    assert set(entryclip.__all__) - set(documented) == {"Step"}  # shown in FollowLR's
