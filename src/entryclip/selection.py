@@ -21,7 +21,7 @@ _WIDTH = (
     1 / 8
 )  # half width of the bracket around a guess: keeps 1 % of a Gaussian's entries at q = .995, 9 % at the median
 _OPEN = 0.9  # from this q on the bracket has no upper end: what lies above is few, and counting it costs a pass
-_CHUNK = 1 << 17  # entries per step of the one-pass selection: its buffers stay in the L2 cache
+_CHUNK = 1 << 16  # entries per step of the one-pass selection: its buffers stay in the L2 cache
 _HUGE = 1 << 22  # entries of a row from which on a copy costs more than it saves: one pass around a guess is faster
 _SAMPLE = 1 << 14
 

@@ -1,0 +1,54 @@
+"""Run all benchmarks, print the table, save the rows; exit 1 if a limit is not kept."""
+
+import argparse
+import dataclasses
+import os
+import sys
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from entryclip.experiments.store import commit
+from entryclip.files import write_json
+
+from . import clip, matrix, quantile
+from .table import update_readme
+
+BENCHMARKS = {"quantile": quantile, "matrix": matrix, "clip": clip}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", help=f"which ones: {', '.join(BENCHMARKS)} (default: all)")
+    parser.add_argument("--out", type=Path, default=Path("out/benchmarks.json"), help="where the rows go")
+    parser.add_argument("--readme", type=Path, help="a file whose table of benchmarks is to be renewed from the rows")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.names) - set(BENCHMARKS):
+        parser.error(f"unknown benchmark {', '.join(sorted(unknown))}: choose from {', '.join(BENCHMARKS)}")
+    names = arguments.names or list(BENCHMARKS)
+    results = [result for name in track(names, "benchmarks", transient=True) for result in BENCHMARKS[name].run()]
+    machine = {
+        "threads": torch.get_num_threads(),
+        "cores": os.cpu_count(),
+        "torch": torch.__version__,
+        "commit": commit(),
+    }
+    rows = [{**dataclasses.asdict(result), "kept": result.kept} for result in results]
+    write_json(arguments.out, {"machine": machine, "rows": rows})
+    if arguments.readme:
+        update_readme(arguments.readme, rows)
+    table = Table(
+        "what", "ratio", "limit", "times", title=f"torch {torch.__version__}, {torch.get_num_threads()} threads"
+    )
+    for result in results:
+        sign, colour = (">=" if result.at_least else "<="), ("green" if result.kept else "red")
+        table.add_row(result.name, f"[{colour}]{result.ratio:.2f}[/]", f"{sign} {result.limit:g}", result.detail)
+    Console(width=160).print(table, f"rows: {arguments.out}")
+    return 0 if all(result.kept for result in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""What the README and the docs show really runs and prints what they say; their links and numbers lead somewhere."""
+
+import contextlib
+import io
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCKS = [
+    pytest.param(block, id=f"{page.name}-{i}")
+    for page in PAGES
+    for i, block in enumerate(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL))
+]
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_examples_print_what_they_say(block):
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(block, "example", "exec"), {})
+    assert printed.getvalue().splitlines() == re.findall(r"# out: (.*)$", block, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_the_readmes_tree_is_the_real_one():
+    tree = re.findall(r"^  (\w+\.py|\w+/) ", (ROOT / "README.md").read_text(), re.MULTILINE)
+    source = ROOT / "src" / "entryclip"
+    real = {path.name + ("/" if path.is_dir() else "") for path in source.iterdir() if path.name != "__pycache__"}
+    assert set(tree) == real - {"__init__.py", "__main__.py", "py.typed"}
+
+
+def test_the_readmes_numbers_come_from_the_saved_rows():
+    sys.path.insert(0, str(ROOT))
+    from benchmarks.table import replaced
+
+    rows = json.loads((ROOT / "results" / "benchmarks.json").read_text())["rows"]
+    text = (ROOT / "README.md").read_text()
+    assert replaced(text, rows) == text
