@@ -1,1 +1,1 @@
-"""Speed as ratios, measured side by side in one run, with the results asserted. `python -m benchmarks` runs them all."""
+"""Speed as ratios, measured side by side in one run, with the results asserted: `python -m benchmarks`."""

@@ -14,9 +14,8 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         sign = "at least" if row["at_least"] else "at most"
         kept = "" if row["kept"] else " **not kept**"
-        lines.append(
-            f"| {row['name'].replace('|', chr(92) + '|')} | {row['ratio']:.2f}{kept} | {sign} {row['limit']:g} | {row['detail']} |"
-        )
+        name = row["name"].replace("|", r"\|")
+        lines.append(f"| {name} | {row['ratio']:.2g}{kept} | {sign} {row['limit']:g} | {row['detail']} |")
     return "\n".join(lines)
 
 
