@@ -65,7 +65,7 @@ def soft_clip() -> Iterator[Result]:
 
 
 def precision() -> Iterator[Result]:
-    """What the explanation says about accuracy: why `exact` is not one long minimax schedule, nor the soft clip an SVD."""
+    """What the docs say about accuracy: why `exact` is not one long minimax schedule, nor the soft clip an SVD."""
     x = torch.randn(1000, 32, 32, generator=torch.Generator().manual_seed(0))
     u, _, vh = torch.linalg.svd(x.double())
     unit = x / torch.linalg.matrix_norm(x, keepdim=True)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from libraries import CASES, LIBRARIES, make, values
 
 import entryclip as ec
+from entryclip import operators
 
 INF, NAN = math.inf, math.nan
 ENTRYWISE = (ec.hard_clip, ec.smooth_shrinkage, ec.soft_threshold)
@@ -105,6 +106,30 @@ def test_gradients_by_differences():
     t = torch.tensor(0.9, dtype=torch.float64, requires_grad=True)
     for operator in (*ENTRYWISE, ec.global_clip):
         assert torch.autograd.gradcheck(operator, (x, t))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_fast_path_equals_the_plain_one(dtype, monkeypatch):
+    x = torch.randn(3, 20, 30, generator=torch.Generator().manual_seed(0)).to(dtype)
+    spiked = x.clone()
+    spiked[0, 0, :3] = torch.tensor([INF, -INF, NAN])
+    each = torch.tensor([0.5, 1.0, 2.0]).reshape(3, 1, 1)
+    cases = [
+        (x, 0.7),
+        (x, 1e-42),
+        (x, 0.0),
+        (x, INF),
+        (x.mT, 0.7),
+        (x, each),
+        (spiked, each),
+        (x[:0], 1.0),
+        (x[0, 0, 0], 1.0),
+    ]
+    fast = [ec.smooth_shrinkage(*case) for case in cases]
+    monkeypatch.setattr(operators, "_smooth_shrinkage_in_place", lambda x, c: None)
+    for got, case in zip(fast, cases, strict=True):
+        expected = ec.smooth_shrinkage(*case)
+        torch.testing.assert_close(got, expected, rtol=1e-6 if dtype.itemsize > 2 else 0, atol=0, equal_nan=True)
 
 
 def test_half_precision_is_rounded_once():

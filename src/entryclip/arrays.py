@@ -57,9 +57,14 @@ def cast(x: Array, dtype: Any) -> Array:
     return x.astype(dtype, copy=False)
 
 
+def wide_dtype(x: Array) -> Any:
+    """fp32 for half precision, else the dtype of `x`: the one in which statistics and exponentials are taken."""
+    return namespace(x).float32 if dtype_name(x) in ("bfloat16", "float16") else x.dtype
+
+
 def widen(x: Array) -> Array:
-    """`x` in fp32 at least, the precision in which statistics and exponentials are taken."""
-    return cast(x, namespace(x).float32) if dtype_name(x) in ("bfloat16", "float16") else x
+    """`x` in fp32 at least."""
+    return cast(x, wide_dtype(x))
 
 
 def double(x: Array) -> Array:
@@ -67,19 +72,17 @@ def double(x: Array) -> Array:
     return cast(x, torch.float64 if isinstance(x, torch.Tensor) else float)
 
 
-def constant(value: Any, like: Array) -> Array:
+def constant(value: Any, like: Array, dtype: Any = None) -> Array:
     """A number or array as an array of the library, dtype and device of `like`. Too large becomes inf."""
-    xp = namespace(like)
-    if is_number(value) and abs(value) > float(xp.finfo(like.dtype).max):
+    xp, dtype = namespace(like), dtype or like.dtype
+    if is_number(value) and abs(value) > float(xp.finfo(dtype).max):
         value = math.copysign(math.inf, value)
     if xp is not torch:
         with quiet(xp):
-            return xp.asarray(value, dtype=like.dtype)
-    if is_number(value):
-        return torch.full(
-            (), value, dtype=like.dtype, device=like.device
-        )  # filled there: nothing is copied, nothing waits
-    return torch.as_tensor(value, dtype=like.dtype)
+            return xp.asarray(value, dtype=dtype)
+    if is_number(value):  # filled on the device: nothing is copied, nothing waits
+        return torch.full((), value, dtype=dtype, device=like.device)
+    return torch.as_tensor(value, dtype=dtype)
 
 
 def is_number(value: object) -> bool:
@@ -87,13 +90,13 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
-def threshold_like(value: Any, x: Array, name: str, *, per_matrix: bool = False) -> Array:
-    """A threshold ready for use with `x`: numbers validated, arrays trusted but for their shape."""
+def threshold_like(value: Any, x: Array, name: str, *, wide: bool = False, per_matrix: bool = False) -> Array:
+    """A threshold ready for use with `x`, if `wide` in fp32 at least: numbers validated, of arrays only the shape."""
     if is_number(value) and not value >= 0:
         raise ValueError(f"{name} must be a number >= 0 (inf switches the clip off), got {value}")
     if value is None or isinstance(value, bool | str):
         raise TypeError(f"{name} must be a number or an array, got {value!r}")
-    t = constant(value, x)
+    t = constant(value, x, wide_dtype(x) if wide else x.dtype)
     ends = zip(reversed(t.shape), reversed(x.shape), strict=False)
     if t.ndim > x.ndim or any(a not in (1, b) for a, b in ends):
         raise ValueError(f"{name} of shape {tuple(t.shape)} does not broadcast to x of shape {tuple(x.shape)}")

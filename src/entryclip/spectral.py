@@ -29,8 +29,8 @@ def msign(x: Array, method: str = "newton_schulz", *, dtype: Any = None) -> Arra
     exact           iterations to the precision of the dtype; singular values below 8 eps of the norm end in [0, 1]
     svd             by singular value decomposition in fp64; those end at 0
 
-    `dtype` is the precision of the two short iterations: by default fp32 on a CPU, where bf16 products are about 70
-    times slower, and bf16 elsewhere; fp64 stays fp64.
+    `dtype` is the precision of the two short iterations: by default fp32 on a CPU, where bf16 products are slower,
+    and bf16 elsewhere; fp64 stays fp64.
 
     >>> import torch
     >>> msign(torch.diag(torch.tensor([5.0, -1e-3])), method="svd")
@@ -61,8 +61,8 @@ def spectral_clip(x: Array, c: Any) -> Array:
     xp = check_floating(x)
     if x.ndim < 2 or 0 in x.shape:
         return global_clip(x, c)
+    c = threshold_like(c, x, "c", wide=True, per_matrix=True)
     y = widen(x)
-    c = threshold_like(c, y, "c", per_matrix=True)
     top, unit, _ = scaled_norm(y)
     u, s, vh = xp.linalg.svd(double(xp.where(top < _INF, unit, 0.0)), full_matrices=False)
     s = s[..., None, :] * double(top)
@@ -90,8 +90,8 @@ def soft_spectral_clip(x: Array, c: Any) -> Array:
         return x + 0
     if x.shape[-2] > x.shape[-1]:
         return soft_spectral_clip(x.mT, c).mT
+    c = threshold_like(c, x, "c", wide=True, per_matrix=True)
     y = widen(x)
-    c = threshold_like(c, y, "c", per_matrix=True)
     top, unit, norm = scaled_norm(y)
     with quiet(xp):
         ratio = c / top / xp.where(norm == 0, 1.0, norm)  # of the threshold to the Frobenius norm
