@@ -17,13 +17,12 @@ import torch
 
 from .arrays import Array, cast, constant, double, namespace, on_host
 
-_WIDTH = (
-    1 / 8
-)  # half width of the bracket around a guess: keeps 1 % of a Gaussian's entries at q = .995, 9 % at the median
+_WIDTH = 1 / 8  # half width of the bracket around a guess: 1 % of a Gaussian's entries at q = .995, 9 % at the median
 _OPEN = 0.9  # from this q on the bracket has no upper end: what lies above is few, and counting it costs a pass
 _CHUNK = 1 << 16  # entries per step of the one-pass selection: its buffers stay in the L2 cache
 _HUGE = 1 << 22  # entries of a row from which on a copy costs more than it saves: one pass around a guess is faster
-_SAMPLE = 1 << 14
+_SAMPLE = 1 << 14  # entries from which that guess is made where none is given
+_PARALLEL = 1 << 18  # entries that are worth waking torch's threads for
 
 # Everything above the bit pattern of inf is NaN.
 INFINITY_BITS = {"float64": 0x7FF0 << 48, "float32": 0x7F80 << 16, "bfloat16": 0x7F80, "float16": 0x7C00}
@@ -54,8 +53,7 @@ def select(rows: Array, q: float, nonzero: bool, near: np.ndarray | None) -> Ord
 
 def partition(rows: Array, q: float, nonzero: bool) -> OrderStatistics:
     """By numpy's introselect, on a copy of the magnitudes. `rows` is (count, n)."""
-    bits = np.empty(tuple(rows.shape), f"i{rows.dtype.itemsize}")
-    magnitude_bits(rows, out=torch.from_numpy(bits) if isinstance(rows, torch.Tensor) else bits)
+    bits = _magnitudes(rows)
     count, n = bits.shape
     zeros = n - np.count_nonzero(bits, axis=-1) if nonzero and count and bits.min() == 0 else None
     ranks, fraction = _ranks(q, n, zeros)
@@ -70,8 +68,7 @@ def partition(rows: Array, q: float, nonzero: bool) -> OrderStatistics:
 
 def bracket(row: Array, q: float, nonzero: bool, ends: tuple[int, int]) -> OrderStatistics | None:
     """By one pass over `row`, (1, n), keeping what lies between `ends`; None if that misses the order statistics."""
-    raw = row[0].view(_integer(row))
-    raw = raw.numpy() if isinstance(raw, torch.Tensor) else raw
+    raw = _raw(row[0])
     candidates, below, zeros, top = _keep(raw, ends[0], None if q >= _OPEN else ends[1], nonzero)
     rank, fraction = _ranks(q, raw.size, np.array(zeros) if zeros else None)
     k, needed = rank - below, 2 if rank < raw.size - 1 else 1
@@ -98,11 +95,10 @@ def bisect(bits: Array, q: float, nonzero: bool) -> OrderStatistics:
     return OrderStatistics(low, xp.where(tied, low, beyond), top, fraction)
 
 
-def magnitude_bits(x: Array, out: Any = None) -> Array:
+def magnitude_bits(x: Array) -> Array:
     """The bit pattern of |x| as signed integers of the same width: the sign bit cleared."""
     raw = x.view(_integer(x))
-    mask = namespace(x).iinfo(raw.dtype).max
-    return raw & mask if out is None else namespace(x).bitwise_and(raw, mask, out=out)
+    return raw & namespace(x).iinfo(raw.dtype).max
 
 
 def float_of_bits(bits: Array, name: str) -> Array:
@@ -129,6 +125,23 @@ def _ranks(q: float, n: int, zeros: Array | None) -> tuple[Any, Any]:
     position = q * double(xp.clip(n - 1 - zeros, 0, None))
     floor = xp.floor(position)
     return xp.clip(zeros + cast(floor, zeros.dtype), None, n - 1), position - floor
+
+
+def _raw(x: Array) -> np.ndarray:
+    """The bit patterns of a torch tensor or numpy array on the host, signs and all, without a copy."""
+    raw = x.view(_integer(x))
+    return raw.numpy() if isinstance(raw, torch.Tensor) else raw
+
+
+def _magnitudes(rows: Array) -> np.ndarray:
+    """A copy of the bit patterns of |rows|, by torch's threads where there is enough work to wake them."""
+    raw = _raw(rows)
+    bits, mask = np.empty_like(raw, order="C", subok=False), np.iinfo(raw.dtype).max
+    if isinstance(rows, torch.Tensor) and raw.size >= _PARALLEL:
+        torch.bitwise_and(rows.view(_integer(rows)), mask, out=torch.from_numpy(bits))
+    else:
+        np.bitwise_and(raw, mask, out=bits)
+    return bits
 
 
 def _pick(bits: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
