@@ -2,8 +2,8 @@
 
 NEWTON_SCHULZ and POLAR_EXPRESS are fixed short schedules that need not converge. `minimax_quintics` makes the shortest
 that does, for a known smallest singular value. `polar_factor` needs to know nothing and reaches the precision of the
-dtype: long minimax schedules oscillate so much that they amplify rounding errors a hundredfold, so it uses a short one
-and then steps that leave 1 where it is.
+dtype: long minimax schedules oscillate so much that they amplify rounding errors more than tenfold, so it uses a short
+one and then steps that leave 1 where it is.
 """
 
 import math
