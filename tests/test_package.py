@@ -23,6 +23,7 @@ LAYERS = [
     ["quantile"],
     ["thresholds"],
     ["clip"],
+    ["optim"],
     ["testing"],
     ["files"],
     ["experiments"],

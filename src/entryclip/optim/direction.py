@@ -1,0 +1,56 @@
+"""What a method makes of a gradient, and how the matrices lie in a parameter."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Direction(NamedTuple):
+    """U = scale / divisor * numerator / denominator, kept apart: without a clip the last operation is torch's own."""
+
+    numerator: Tensor
+    denominator: Tensor | None = None
+    scale: float = 1.0
+    divisor: float = 1.0
+
+    def tensor(self) -> Tensor:
+        """U itself, for a clip to act on; the numerator is not written to."""
+        u = self.numerator if self.denominator is None else self.numerator / self.denominator
+        factor = self.scale / self.divisor
+        return u if factor == 1 else u * factor
+
+    def move_(self, p: Tensor, lr: Any) -> None:
+        """p <- p - lr U, in the operations and the order of torch.optim: the same bits."""
+        step = lr * self.scale / self.divisor
+        if self.denominator is None:
+            p.add_(self.numerator, alpha=-step)
+        else:
+            p.addcdiv_(self.numerator, self.denominator, value=-step)
+
+
+def as_matrices(x: Tensor, group: dict[str, Any]) -> Tensor:
+    """`x` with its matrices in the last two dimensions, as the group says.
+
+    As it is: leading dimensions are a batch. `flatten`: one matrix (out, rest), for convolutions. `blocks=3`: a fused
+    (3 d, n) weight as three (d, n).
+    """
+    if group["flatten"] and x.ndim > 2:
+        return x.reshape(x.shape[0], -1)
+    if group["blocks"] > 1 and x.ndim == 2:
+        return x.reshape(group["blocks"], -1, x.shape[1])
+    return x
+
+
+def check_layout(p: Tensor, group: dict[str, Any]) -> None:
+    """Refuse a number of blocks that does not divide the rows."""
+    blocks = group["blocks"]
+    if not isinstance(blocks, int) or isinstance(blocks, bool) or blocks < 1:
+        raise ValueError(f"blocks must be a whole number >= 1, got {blocks!r}")
+    if blocks > 1 and (p.ndim != 2 or p.shape[0] % blocks):
+        raise ValueError(f"blocks={blocks} does not divide the rows of a parameter of shape {tuple(p.shape)}")
+
+
+def propagated(clipped: Tensor, x: Tensor) -> Tensor:
+    """`clipped` with NaN wherever `x` is not finite: an operator's limit must not hide an overflow."""
+    return torch.add(clipped, x, alpha=0) if not torch.is_complex(x) else clipped

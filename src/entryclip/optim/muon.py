@@ -1,0 +1,123 @@
+"""Muon: momentum, then the matrix sign, as torch.optim.Muon, with clips."""
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ..clip import Clip, smooth
+from ..spectral import msign
+from .direction import Direction, as_matrices
+from .staged import Group, Staged
+
+_STACK = 1 << 22  # entries whose matrix signs are taken together
+
+
+class Muon(Staged):
+    """torch.optim.Muon with entry-wise clipping of the momentum before the matrix sign: the paper's pre-clipping.
+
+    `adjust_lr_fn` scales the update: "original" (or None) by sqrt(max(1, rows/columns)), "match_rms_adamw", the
+    paper's, by 0.2 sqrt(max(rows, columns)), "none" not at all. `method` is the matrix sign's, see `entryclip.msign`;
+    `precision` the dtype of its iterations, by default chosen by device. Parameters of more than two dimensions are
+    batches of matrices.
+
+    >>> import torch
+    >>> w = torch.nn.Parameter(torch.zeros(4, 4))
+    >>> w.grad = torch.diag(torch.tensor([1.0, 2.0, 3.0, 4.0]))
+    >>> Muon([w], lr=0.1, method="svd", pre=None).step()
+    >>> torch.linalg.svdvals(w.data)
+    tensor([0.1000, 0.1000, 0.1000, 0.1000])
+    """
+
+    name: ClassVar[str] = "muon"
+    has_sign: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float | Tensor = 1e-3,
+        weight_decay: float = 0.1,
+        momentum: float = 0.95,
+        nesterov: bool = True,
+        adjust_lr_fn: str | None = None,
+        *,
+        method: str = "newton_schulz",
+        precision: torch.dtype | None = None,
+        maximize: bool = False,
+        grad: Clip | None = None,
+        pre: Clip | None = smooth(0.99),  # noqa: B008 - frozen
+        post: Clip | None = None,
+        nonfinite: str = "propagate",
+    ):
+        own = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "nesterov": nesterov}
+        sign = {"adjust_lr_fn": adjust_lr_fn, "sign": method, "precision": precision}
+        common = {"maximize": maximize, "grad": grad, "pre": pre, "post": post, "nonfinite": nonfinite}
+        super().__init__(params, {"method": self.name, **own, **sign, **common})
+
+    @classmethod
+    def options(cls) -> Group:
+        own = {"lr": 1e-3, "weight_decay": 0.1, "momentum": 0.95, "nesterov": True}
+        return {**own, "adjust_lr_fn": None, "sign": "newton_schulz", "precision": None, "pre": smooth(0.99)}
+
+    @staticmethod
+    def check(group: Group) -> None:
+        if not 0 <= group["momentum"] < 1:
+            raise ValueError(f"momentum must be in [0, 1), got {group['momentum']}")
+        if group["adjust_lr_fn"] not in _SCALES:
+            raise ValueError(
+                f"adjust_lr_fn must be one of {', '.join(map(str, _SCALES))}, got {group['adjust_lr_fn']!r}"
+            )
+        msign(torch.ones(1, 1), group["sign"])  # refuses an unknown method
+        for p in group["params"]:
+            if p.ndim < 2 or torch.is_complex(p):
+                raise ValueError(f"Muon takes real matrices, got {p.dtype} of shape {tuple(p.shape)}: use AdamW for it")
+
+    @classmethod
+    def batches(cls, group: Group) -> Iterator[list[Tensor]]:
+        """Parameters of one shape and dtype together, in stacks of bounded size."""
+        alike: dict[Any, list[Tensor]] = {}
+        for p in group["params"]:
+            if p.grad is not None:
+                alike.setdefault((p.shape, p.dtype, p.device), []).append(p)
+        for params in alike.values():
+            few = max(_STACK // max(params[0].numel(), 1), 1)
+            yield from (params[i : i + few] for i in range(0, len(params), few))
+
+    @staticmethod
+    def update_(g: Tensor, p: Tensor, state: dict[str, Any], group: Group) -> None:
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(g, memory_format=torch.preserve_format)
+        state["momentum_buffer"].lerp_(g, 1 - group["momentum"])
+
+    @staticmethod
+    def direction(g: Tensor, p: Tensor, state: dict[str, Any], group: Group) -> Direction:
+        momentum = state["momentum_buffer"]
+        m = g.lerp(momentum, group["momentum"]) if group["nesterov"] else momentum
+        rows, columns = as_matrices(p, group).shape[-2:]
+        return Direction(m, scale=_SCALES[group["adjust_lr_fn"]](rows, columns))
+
+    @staticmethod
+    def sign(m: Tensor, group: Group) -> Tensor:
+        return msign(m, group["sign"], dtype=group["precision"])
+
+
+def _original(rows: int, columns: int) -> float:
+    return math.sqrt(max(1, rows / columns)) if columns else 1.0
+
+
+def _match_rms_adamw(rows: int, columns: int) -> float:
+    return 0.2 * math.sqrt(max(rows, columns))
+
+
+def _unscaled(rows: int, columns: int) -> float:
+    return 1.0
+
+
+_SCALES = {
+    None: _original,
+    "original": _original,
+    "match_rms_adamw": _match_rms_adamw,
+    "none": _unscaled,
+}

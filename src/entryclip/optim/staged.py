@@ -1,0 +1,245 @@
+"""The one loop of all optimizers: [grad clip] -> moments -> [pre clip] -> msign -> [post clip] -> decay, step.
+
+A param group says which method it follows, so one optimizer can hold Muon and AdamW groups. A method (SGD, AdamW,
+Muon) says which buffers it keeps and how a gradient becomes a direction; everything else is here. `p.grad` is read,
+never written.
+"""
+
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ..arrays import is_number
+from ..clip import Clip
+from ..thresholds import Step
+from .direction import Direction, as_matrices, check_layout, propagated
+
+STAGES = ("grad", "pre", "post")
+NONFINITE = ("propagate", "skip", "raise")
+Group = dict[str, Any]
+
+# What every group has besides the method's own options.
+COMMON = {
+    "grad": None,
+    "pre": None,
+    "post": None,
+    "maximize": False,
+    "nonfinite": "propagate",
+    "clip_vectors": False,
+    "flatten": False,
+    "blocks": 1,
+    "steps": 0,
+    "skipped": 0,
+}
+
+
+class Staged(torch.optim.Optimizer):
+    """Param groups, each following its `method` ("sgd", "adamw", "muon"), with its defaults for what a group leaves out.
+
+    >>> w, b = torch.nn.Parameter(torch.ones(4, 4)), torch.nn.Parameter(torch.ones(4))
+    >>> optimizer = Staged([{"params": [w], "method": "muon", "lr": 0.02}, {"params": [b], "method": "adamw"}])
+    >>> [group["lr"] for group in optimizer.param_groups]
+    [0.02, 0.001]
+    """
+
+    name: ClassVar[str] = "staged"
+    methods: ClassVar[dict[str, type["Staged"]]] = {}  # filled by the subclasses
+    has_sign: ClassVar[bool] = False  # whether a matrix sign stands between moments and step, so that `pre` exists
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "name" not in cls.__dict__:  # else a subclass of AdamW would be taken for AdamW
+            cls.name = cls.__name__.lower()
+        Staged.methods[cls.name] = cls
+
+    def __init__(self, params: Iterable[Any], defaults: Group | None = None):
+        super().__init__(params, {**COMMON, **(defaults or {})})
+
+    # What a method says of itself.
+
+    @classmethod
+    def options(cls) -> Group:
+        """The method's own options with their defaults, `lr` and `weight_decay` among them."""
+        raise NotImplementedError
+
+    @staticmethod
+    def check(group: Group) -> None:
+        """Refuse options that make no sense."""
+
+    @staticmethod
+    def update_(g: Tensor, p: Tensor, state: dict[str, Any], group: Group) -> None:
+        """Take the gradient into the buffers of `state`, made on first use."""
+        raise NotImplementedError
+
+    @staticmethod
+    def direction(g: Tensor, p: Tensor, state: dict[str, Any], group: Group) -> Direction:
+        """The direction from the buffers as they are; nothing is changed."""
+        raise NotImplementedError
+
+    @staticmethod
+    def sign(m: Tensor, group: Group) -> Tensor:
+        """The matrix sign of a method that has one."""
+        raise NotImplementedError
+
+    @staticmethod
+    def decay_(p: Tensor, group: Group) -> None:
+        """Decoupled weight decay; it is never clipped and has the plain learning rate."""
+        if group["weight_decay"] != 0:
+            p.mul_(1 - group["lr"] * group["weight_decay"])
+
+    # The loop.
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step; `closure`, if given, computes the loss and the gradients first."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            group["steps"] += 1
+        if not self._may_proceed():
+            return loss
+        for group in self.param_groups:
+            method = self.methods[group["method"]]
+            for params in method.batches(group):
+                self._step_together(params, group, method)
+        return loss
+
+    @classmethod
+    def batches(cls, group: Group) -> Iterator[list[Tensor]]:
+        """The parameters that have a gradient, one by one; a method may take some together."""
+        yield from ([p] for p in group["params"] if p.grad is not None)
+
+    def _step_together(self, params: list[Tensor], group: Group, method: type["Staged"]) -> None:
+        directions = [self._advance(p, group, method) for p in params]
+        if method.has_sign:
+            directions = self._orthogonalized(params, directions, group, method)
+        for p, direction in zip(params, directions, strict=True):
+            if clips(group, "post", p):
+                direction = Direction(self._clip("post", p, direction.tensor(), group))
+            method.decay_(p, group)
+            direction.move_(p, group["lr"])
+
+    def _advance(self, p: Tensor, group: Group, method: type["Staged"]) -> Direction:
+        g = p.grad
+        assert g is not None
+        if g.is_sparse:
+            raise RuntimeError(f"{method.__name__} does not take sparse gradients: use torch.optim.SparseAdam for them")
+        g = -g if group["maximize"] else g
+        g = self._clip("grad", p, g, group)
+        method.update_(g, p, self.state[p], group)
+        return method.direction(g, p, self.state[p], group)
+
+    def _orthogonalized(
+        self, params: list[Tensor], directions: list[Direction], group: Group, method: type["Staged"]
+    ) -> list[Direction]:
+        """The matrix sign of all of them in one stack: they have the same shape."""
+        clipped = [self._clip("pre", p, d.numerator, group) for p, d in zip(params, directions, strict=True)]
+        if len(clipped) == 1:
+            signs: Any = [method.sign(as_matrices(clipped[0], group), group)]
+        else:
+            signs = method.sign(torch.stack([as_matrices(m, group) for m in clipped]), group).unbind()
+        return [d._replace(numerator=s.reshape(d.numerator.shape)) for d, s in zip(directions, signs, strict=True)]
+
+    def _clip(self, stage: str, p: Tensor, x: Tensor, group: Group) -> Tensor:
+        """`x` clipped as the group says for this stage; the rule's memory is kept in the parameter's state."""
+        if not clips(group, stage, p):
+            return x
+        clip, state, m = group[stage], self.state[p], as_matrices(x, group)
+        prefix = f"{stage}_"
+        memory = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+        y, memory = clip.update(m, memory or clip.init(m), Step(lr=group["lr"], count=group["steps"]))
+        state.update({prefix + key: value for key, value in memory.items()})
+        if group["nonfinite"] == "propagate":
+            y = propagated(y, m)
+        return y.reshape(x.shape)
+
+    def _may_proceed(self) -> bool:
+        """Apply the policy for gradients that are not finite; whether this step is to be taken."""
+        for group in self.param_groups:
+            if group["nonfinite"] == "propagate":
+                continue
+            for i, p in enumerate(group["params"]):
+                if p.grad is None or bool(torch.isfinite(p.grad).all()):
+                    continue
+                if group["nonfinite"] == "raise":
+                    name = group.get("param_names", [f"number {k} of its group" for k in range(len(group["params"]))])[
+                        i
+                    ]
+                    raise FloatingPointError(f"the gradient of parameter {name}, shape {tuple(p.shape)}, is not finite")
+                for each in self.param_groups:
+                    each["skipped"] += 1
+                return False
+        return True
+
+    # Groups and checkpoints.
+
+    def add_param_group(self, param_group: Group) -> None:
+        """As torch's; a group that names another method gets that method's defaults."""
+        method = param_group.get("method", self.defaults.get("method"))
+        if method not in self.methods:
+            raise ValueError(f"method must be one of {', '.join(sorted(self.methods))}, got {method!r}")
+        if method != self.defaults.get("method"):
+            param_group = {**COMMON, **self.methods[method].options(), **param_group}
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        check_group(group, self.methods[method])
+
+    def state_dict(self) -> dict[str, Any]:
+        """As torch's, with the clips as text: it loads under `torch.load(weights_only=True)`."""
+        saved = super().state_dict()
+        for group in saved["param_groups"]:
+            group.update({stage: None if group[stage] is None else repr(group[stage]) for stage in STAGES})
+        return saved
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As torch's, also for a checkpoint of torch.optim's SGD, AdamW or Muon. The clips stay the ones given here."""
+        groups = [
+            {**{k: v for k, v in live.items() if k not in ("params", "param_names")}, **saved}
+            for live, saved in zip(self.param_groups, state_dict["param_groups"], strict=False)
+        ]
+        for merged, live in zip(groups, self.param_groups, strict=False):
+            for stage in STAGES:
+                if isinstance(merged[stage], str) and merged[stage] != repr(live[stage]):
+                    warnings.warn(f"saved with {stage}={merged[stage]}, going on with {live[stage]}", stacklevel=2)
+                merged[stage] = live[stage]
+        super().load_state_dict({**state_dict, "param_groups": groups or state_dict["param_groups"]})
+        self._restore_dtypes(state_dict["state"])
+
+    def _restore_dtypes(self, saved: dict[int, dict[str, Any]]) -> None:
+        """torch has cast every floating state to its parameter's dtype; thresholds must keep theirs."""
+        params = [p for group in self.param_groups for p in group["params"]]
+        for index, p in enumerate(params):
+            for key, value in saved.get(index, {}).items():
+                if key.startswith(tuple(f"{stage}_" for stage in STAGES)) and isinstance(value, Tensor):
+                    self.state[p][key] = value.detach().clone().to(p.device)
+
+
+def clips(group: Group, stage: str, p: Tensor) -> bool:
+    """Whether this stage clips this parameter: matrices always, vectors and scalars only if asked to."""
+    return group[stage] is not None and (p.ndim >= 2 or group["clip_vectors"])
+
+
+def check_group(group: Group, method: type[Staged]) -> None:
+    """Refuse options that make no sense, naming the value and what is allowed."""
+    lr = float(group["lr"])
+    if not 0 <= lr < math.inf:
+        raise ValueError(f"lr must be a finite number >= 0, got {group['lr']}")
+    decay = group["weight_decay"]
+    if not (is_number(decay) and 0 <= decay < math.inf):
+        raise ValueError(f"weight_decay must be a finite number >= 0, got {decay}")
+    if group["nonfinite"] not in NONFINITE:
+        raise ValueError(f"nonfinite must be one of {', '.join(NONFINITE)}, got {group['nonfinite']!r}")
+    for stage in STAGES:
+        if group[stage] is not None and not isinstance(group[stage], Clip):
+            raise TypeError(f"{stage} must be a Clip such as entryclip.smooth(0.995), or None, got {group[stage]!r}")
+    if group["pre"] is not None and not method.has_sign:
+        raise ValueError(f"pre clips before a matrix sign, and {method.__name__} has none: use grad or post")
+    for p in group["params"]:
+        check_layout(p, group)
+    method.check(group)
