@@ -38,7 +38,7 @@ COMMON = {
 
 
 class Staged(torch.optim.Optimizer):
-    """Param groups, each following its `method` ("sgd", "adamw", "muon"), with its defaults for what a group leaves out.
+    """Param groups, each following its `method` ("sgd", "adamw", "muon", ...) with that method's defaults.
 
     >>> w, b = torch.nn.Parameter(torch.ones(4, 4)), torch.nn.Parameter(torch.ones(4))
     >>> optimizer = Staged([{"params": [w], "method": "muon", "lr": 0.02}, {"params": [b], "method": "adamw"}])
@@ -84,6 +84,11 @@ class Staged(torch.optim.Optimizer):
     def sign(m: Tensor, group: Group) -> Tensor:
         """The matrix sign of a method that has one."""
         raise NotImplementedError
+
+    @staticmethod
+    def after_sign(o: Tensor, p: Tensor, state: dict[str, Any], group: Group) -> Tensor:
+        """What a method makes of its matrix sign; by default nothing."""
+        return o
 
     @staticmethod
     def decay_(p: Tensor, group: Group) -> None:
@@ -144,7 +149,10 @@ class Staged(torch.optim.Optimizer):
             signs: Any = [method.sign(as_matrices(clipped[0], group), group)]
         else:
             signs = method.sign(torch.stack([as_matrices(m, group) for m in clipped]), group).unbind()
-        return [d._replace(numerator=s.reshape(d.numerator.shape)) for d, s in zip(directions, signs, strict=True)]
+        return [
+            d._replace(numerator=method.after_sign(s.reshape(p.shape), p, self.state[p], group))
+            for p, d, s in zip(params, directions, signs, strict=True)
+        ]
 
     def _clip(self, stage: str, p: Tensor, x: Tensor, group: Group) -> Tensor:
         """`x` clipped as the group says for this stage; the rule's memory is kept in the parameter's state."""

@@ -1,0 +1,91 @@
+"""Entry-wise clipping of the gradients of any torch optimizer, from outside."""
+
+from types import MethodType, TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from ..clip import Clip
+from ..thresholds import State, Step
+from .direction import propagated
+
+
+def attach(optimizer: Optimizer, *, grad: Clip, clip_vectors: bool = False) -> "Attached":
+    """Clip the gradients that `optimizer` sees in every step; the parameters' `.grad` are what they were afterwards.
+
+    Under a GradScaler the clip sees unscaled gradients, and an overflow still makes the scaler skip. What cannot be
+    done right is refused: a closure (it would make new gradients inside the step) and scaling inside a fused step.
+
+    >>> import entryclip as ec
+    >>> w = torch.nn.Parameter(torch.zeros(1, 2))
+    >>> w.grad = torch.tensor([[1.0, 1000.0]])
+    >>> optimizer = torch.optim.SGD([w], lr=1.0)
+    >>> attached = attach(optimizer, grad=ec.Clip(ec.hard_clip, ec.Fixed(2.0)))
+    >>> optimizer.step()
+    >>> w.data, w.grad
+    (tensor([[-1., -2.]]), tensor([[   1., 1000.]]))
+    >>> attached.undo()
+    """
+    if not isinstance(grad, Clip):
+        raise TypeError(f"grad must be a Clip such as entryclip.smooth(0.99), got {grad!r}")
+    if hasattr(optimizer.step, "_entryclip"):
+        raise ValueError("a clip is attached to this optimizer already: undo it first")
+    return Attached(optimizer, grad, clip_vectors)
+
+
+class Attached:
+    """A clip on an optimizer's step, until `undo()`; also a context manager."""
+
+    def __init__(self, optimizer: Optimizer, clip: Clip, clip_vectors: bool):
+        self.optimizer, self.clip, self.clip_vectors = optimizer, clip, clip_vectors
+        self.steps = 0
+        self._memory: dict[Tensor, State] = {}
+        self._own = optimizer.__dict__.get("step")  # a scheduler's wrapper, if there is one
+        self._step = optimizer.step
+
+        def step(_: Optimizer, closure: Any = None) -> Any:  # a scheduler made later binds it to the optimizer anew
+            return self.step(closure)
+
+        vars(step).update(vars(getattr(optimizer.step, "__func__", optimizer.step)), _entryclip=True)
+        optimizer.step = MethodType(step, optimizer)  # type: ignore[method-assign]
+
+    def undo(self) -> None:
+        """Give the optimizer its own step back."""
+        if self._own is None:
+            self.optimizer.__dict__.pop("step", None)
+        else:
+            self.optimizer.step = self._own  # type: ignore[method-assign]
+
+    def step(self, closure: Any = None) -> Any:
+        """The optimizer's step with clipped gradients in place of the real ones."""
+        if closure is not None:
+            raise ValueError("a closure makes new gradients inside the step, which cannot be clipped from outside")
+        if getattr(self.optimizer, "grad_scale", None) is not None:
+            raise ValueError("this fused optimizer unscales inside its step: call scaler.unscale_(optimizer) before it")
+        self.steps += 1
+        real = [(p, p.grad) for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
+        try:
+            for group in self.optimizer.param_groups:
+                for p in group["params"]:
+                    if p.grad is not None and (p.ndim >= 2 or self.clip_vectors):
+                        p.grad = self._clipped(p, p.grad, group["lr"])
+            return self._step()
+        finally:
+            for p, g in real:
+                p.grad = g
+
+    @torch.no_grad()
+    def _clipped(self, p: Tensor, g: Tensor, lr: Any) -> Tensor:
+        memory = self._memory.get(p) or self.clip.init(g)
+        clipped, self._memory[p] = self.clip.update(g, memory, Step(lr=lr, count=self.steps))
+        return propagated(clipped, g)
+
+    def __enter__(self) -> "Attached":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.undo()
