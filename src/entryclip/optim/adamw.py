@@ -83,6 +83,10 @@ class AdamW(Staged):
             torch.maximum(state["max_exp_avg_sq"], state["exp_avg_sq"], out=state["max_exp_avg_sq"])
 
     @staticmethod
+    def ready(g: Tensor | None, state: dict[str, Any], group: Group) -> bool:
+        return "exp_avg" in state
+
+    @staticmethod
     def direction(g: Tensor, p: Tensor, state: dict[str, Any], group: Group) -> Direction:
         (beta1, beta2), step = group["betas"], state["step"].item()
         second = state["max_exp_avg_sq" if group["amsgrad"] else "exp_avg_sq"]

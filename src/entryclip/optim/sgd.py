@@ -89,6 +89,10 @@ class SGD(Staged):
         return Direction(state["momentum_buffer"])
 
     @staticmethod
+    def ready(g: Tensor | None, state: dict[str, Any], group: Group) -> bool:
+        return g is not None if group["momentum"] == 0 else Staged.ready(g, state, group)
+
+    @staticmethod
     def decay_(p: Tensor, group: Group) -> None:
         if _is_clipped(group):
             Staged.decay_(p, group)

@@ -17,6 +17,7 @@ from ..arrays import is_number
 from ..clip import Clip
 from ..thresholds import Step
 from .direction import Direction, as_matrices, check_layout, propagated
+from .telemetry import ClipReport, clip_report
 
 STAGES = ("grad", "pre", "post")
 NONFINITE = ("propagate", "skip", "raise")
@@ -79,6 +80,11 @@ class Staged(torch.optim.Optimizer):
     def direction(g: Tensor, p: Tensor, state: dict[str, Any], group: Group) -> Direction:
         """The direction from the buffers as they are; nothing is changed."""
         raise NotImplementedError
+
+    @staticmethod
+    def ready(g: Tensor | None, state: dict[str, Any], group: Group) -> bool:
+        """Whether `direction` can be told from these: the buffers exist, and the gradient where it is read."""
+        return "momentum_buffer" in state and (g is not None or not group["nesterov"])
 
     @staticmethod
     def sign(m: Tensor, group: Group) -> Tensor:
@@ -158,14 +164,18 @@ class Staged(torch.optim.Optimizer):
         """`x` clipped as the group says for this stage; the rule's memory is kept in the parameter's state."""
         if not clips(group, stage, p):
             return x
-        clip, state, m = group[stage], self.state[p], as_matrices(x, group)
-        prefix = f"{stage}_"
-        memory = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
-        y, memory = clip.update(m, memory or clip.init(m), Step(lr=group["lr"], count=group["steps"]))
-        state.update({prefix + key: value for key, value in memory.items()})
+        clip, m = group[stage], as_matrices(x, group)
+        memory = self.memory(p, stage) or clip.init(m)
+        y, memory = clip.update(m, memory, Step(lr=group["lr"], count=group["steps"]))
+        self.state[p].update({f"{stage}_{key}": value for key, value in memory.items()})
         if group["nonfinite"] == "propagate":
             y = propagated(y, m)
         return y.reshape(x.shape)
+
+    def memory(self, p: Tensor, stage: str) -> dict[str, Any]:
+        """What the threshold rule of this stage remembers of this parameter."""
+        prefix = f"{stage}_"
+        return {key.removeprefix(prefix): v for key, v in self.state.get(p, {}).items() if key.startswith(prefix)}
 
     def _may_proceed(self) -> bool:
         """Apply the policy for gradients that are not finite; whether this step is to be taken."""
@@ -184,6 +194,21 @@ class Staged(torch.optim.Optimizer):
                     each["skipped"] += 1
                 return False
         return True
+
+    def clip_report(self, top: int | None = 10) -> ClipReport:
+        """What the clips do to the present gradients and moments, the largest entries first. Free until asked.
+
+        >>> import entryclip as ec
+        >>> w = torch.nn.Parameter(torch.zeros(64, 64))
+        >>> clip = ec.Clip(ec.smooth_shrinkage, ec.Fixed(1.0))
+        >>> optimizer = ec.optim.SGD([("blocks.7.mlp", w)], post=clip)
+        >>> w.grad = torch.full((64, 64), 0.1)
+        >>> w.grad[12, 50] = 900.0
+        >>> optimizer.step()
+        >>> print(optimizer.clip_report())
+        blocks.7.mlp (post) row 12 col 50: 900 x threshold 1, 0.02% damped by more than half, 1% of RMS kept
+        """
+        return clip_report(self, top)
 
     # Groups and checkpoints.
 

@@ -1,0 +1,68 @@
+import copy
+
+import pytest
+import torch
+
+import entryclip as ec
+from entryclip import optim
+
+FIXED = ec.Clip(ec.smooth_shrinkage, ec.Fixed(2.0))
+
+
+def spiked(shape, place, value=500.0):
+    g = 0.5 * torch.ones(shape)
+    g[place] = value
+    return g
+
+
+@pytest.mark.parametrize(
+    ("make", "stage"),
+    [
+        (lambda p: optim.SGD(p, grad=FIXED), "grad"),
+        (lambda p: optim.SGD(p, post=FIXED), "post"),
+        (lambda p: optim.SGD(p, momentum=0.9, post=FIXED), "post"),
+        (lambda p: optim.Muon(p, momentum=0.0, pre=FIXED), "pre"),
+    ],
+)
+def test_names_the_entry_that_did_it(make, stage):
+    w, v = torch.nn.Parameter(torch.zeros(30, 40)), torch.nn.Parameter(torch.zeros(3, 20, 20))
+    optimizer = make([("layer.w", w), ("layer.v", v)])
+    assert str(optimizer.clip_report()).startswith("nothing was clipped")
+    w.grad, v.grad = spiked(w.shape, (12, 9)), spiked(v.shape, (1, 2, 3), 900.0)
+    optimizer.step()
+    before = copy.deepcopy(optimizer.state_dict()["state"])
+    worst, other = optimizer.clip_report()
+    assert (worst.name, worst.stage, worst.place, worst.largest) == ("layer.v", stage, (1, 2, 3), pytest.approx(450))
+    assert (other.name, other.place, other.threshold) == ("layer.w", (12, 9), 2.0)
+    assert other.damped == pytest.approx(1 / 1200)
+    clipped = FIXED(w.grad)
+    assert other.rms_kept == pytest.approx(float(clipped.norm() / w.grad.norm()), rel=1e-5)
+    assert "layer.v" in str(worst)
+    assert "matrix 1 row 2 col 3: 450 x threshold 2" in str(worst)
+    after = optimizer.state_dict()["state"]  # asking changes nothing
+    assert all(torch.equal(before[i][key], after[i][key]) for i in before for key in before[i])
+
+
+def test_what_rests_on_moments_needs_no_gradient():
+    w = torch.nn.Parameter(torch.zeros(30, 40))
+    optimizer = optim.AdamW([w], grad=ec.hard(0.9))
+    w.grad = torch.randn(30, 40, generator=torch.Generator().manual_seed(0))
+    optimizer.step()
+    assert [row.stage for row in optimizer.clip_report()] == ["grad", "post"] or len(optimizer.clip_report()) == 2
+    optimizer.zero_grad()
+    (row,) = optimizer.clip_report()
+    assert row.stage == "post"
+    assert row.name == "group 0 parameter 0"
+    assert 0.3 < row.rms_kept < 0.7
+    assert len(optimizer.clip_report(top=0)) == 0
+
+
+def test_remembered_thresholds_are_shown():
+    w = torch.nn.Parameter(torch.zeros(4, 4))
+    optimizer = optim.SGD([w], post=ec.Clip(ec.hard_clip, ec.Running(ec.Quantile(1.0), beta=0.5)))
+    for size in (1.0, 3.0):
+        w.grad = size * torch.ones(4, 4)
+        optimizer.step()
+    (row,) = optimizer.clip_report()
+    assert row.threshold == 2.0
+    assert row.largest == 1.5
