@@ -191,7 +191,7 @@ V = torch.nn.Parameter(torch.zeros(4))
         (lambda: optim.AdamW([W], post=0.995), TypeError, "post must be a Clip such as"),
         (lambda: optim.AdamW([W], nonfinite="ignore"), ValueError, "nonfinite must be one of propagate, skip, raise"),
         (lambda: optim.Staged([{"params": [W], "method": "sgd", "pre": ec.hard(0.9)}]), ValueError, "SGD has none"),
-        (lambda: optim.Staged([{"params": [W]}]), ValueError, "method must be one of adamw"),
+        (lambda: optim.Staged([{"params": [W]}]), ValueError, "method must be one of adamuon, adamw, muon, sgd"),
         (lambda: optim.Staged([{"params": [W], "method": "sgd", "blocks": 4}]), ValueError, "does not divide the rows"),
         (lambda: optim.Muon([V]), ValueError, "Muon takes real matrices"),
         (lambda: optim.Muon([W], momentum=1.0), ValueError, r"momentum must be in \[0, 1\)"),

@@ -63,6 +63,7 @@ CASES = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:a global norm clip")
 @pytest.mark.parametrize(("method", "stage"), CASES)
 @pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize("rule", RULES, ids=str)

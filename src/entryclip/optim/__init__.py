@@ -5,7 +5,21 @@ from .attach import attach
 from .clipped_mean import ClippedMean
 from .muon import Muon
 from .presets import AdaMuon, root, spectra, spectral_gd
+from .routing import build, explain
 from .sgd import SGD
 from .staged import Staged
 
-__all__ = ["SGD", "AdaMuon", "AdamW", "ClippedMean", "Muon", "Staged", "attach", "root", "spectra", "spectral_gd"]
+__all__ = [
+    "SGD",
+    "AdaMuon",
+    "AdamW",
+    "ClippedMean",
+    "Muon",
+    "Staged",
+    "attach",
+    "build",
+    "explain",
+    "root",
+    "spectra",
+    "spectral_gd",
+]

@@ -1,6 +1,7 @@
 """Muon: momentum, then the matrix sign, as torch.optim.Muon, with clips."""
 
 import math
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..clip import Clip, smooth
+from ..operators import global_clip
 from ..spectral import msign
 from .direction import Direction, as_matrices
 from .staged import Group, Staged
@@ -70,6 +72,10 @@ class Muon(Staged):
                 f"adjust_lr_fn must be one of {', '.join(map(str, _SCALES))}, got {group['adjust_lr_fn']!r}"
             )
         msign(torch.ones(1, 1), group["sign"])  # refuses an unknown method
+        for stage in ("pre", "post"):
+            if group[stage] is not None and group[stage].operator is global_clip:
+                effect = "shrinks the orthogonalised update" if stage == "post" else "is undone by the matrix sign"
+                warnings.warn(f"a global norm clip at stage {stage} of a Muon group {effect}", stacklevel=2)
         for p in group["params"]:
             if p.ndim < 2 or torch.is_complex(p):
                 raise ValueError(f"Muon takes real matrices, got {p.dtype} of shape {tuple(p.shape)}: use AdamW for it")

@@ -17,7 +17,7 @@ from ..clip import Clip, hard
 from ..spectral import soft_spectral_clip
 from ..thresholds import Fixed, FollowLR
 from .adamw import AdamW
-from .direction import as_matrices
+from .direction import as_matrices, from_matrices
 from .muon import Muon
 from .staged import Group, Staged
 
@@ -107,4 +107,4 @@ class AdaMuon(Muon):
         u = as_matrices(o / state["exp_avg_sq"].sqrt().add_(group["eps"]), group)
         size = torch.linalg.matrix_norm(u, keepdim=True)
         rms = 0.2 * math.sqrt(math.prod(u.shape[-2:]))
-        return (u * (rms / torch.where(size == 0, 1.0, size))).reshape(o.shape)
+        return from_matrices(u * (rms / torch.where(size == 0, 1.0, size)), o.shape, group)

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..arrays import is_number
 from ..clip import Clip
 from ..thresholds import Step
-from .direction import Direction, as_matrices, check_layout, propagated
+from .direction import Direction, as_matrices, check_layout, from_matrices, propagated
 from .telemetry import ClipReport, clip_report
 
 STAGES = ("grad", "pre", "post")
@@ -32,6 +32,7 @@ COMMON = {
     "nonfinite": "propagate",
     "clip_vectors": False,
     "flatten": False,
+    "transposed": False,
     "blocks": 1,
     "steps": 0,
     "skipped": 0,
@@ -156,7 +157,7 @@ class Staged(torch.optim.Optimizer):
         else:
             signs = method.sign(torch.stack([as_matrices(m, group) for m in clipped]), group).unbind()
         return [
-            d._replace(numerator=method.after_sign(s.reshape(p.shape), p, self.state[p], group))
+            d._replace(numerator=method.after_sign(from_matrices(s, p.shape, group), p, self.state[p], group))
             for p, d, s in zip(params, directions, signs, strict=True)
         ]
 
@@ -170,7 +171,7 @@ class Staged(torch.optim.Optimizer):
         self.state[p].update({f"{stage}_{key}": value for key, value in memory.items()})
         if group["nonfinite"] == "propagate":
             y = propagated(y, m)
-        return y.reshape(x.shape)
+        return from_matrices(y, x.shape, group)
 
     def memory(self, p: Tensor, stage: str) -> dict[str, Any]:
         """What the threshold rule of this stage remembers of this parameter."""

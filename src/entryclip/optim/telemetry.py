@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..arrays import widen
 from ..thresholds import Step
-from .direction import as_matrices
+from .direction import as_matrices, from_matrices
 
 if TYPE_CHECKING:
     from .staged import Staged
@@ -84,7 +84,7 @@ def _stage_inputs(optimizer: "Staged", p: Tensor, group: dict[str, Any]) -> list
 def _clipped(optimizer: "Staged", p: Tensor, group: dict[str, Any], stage: str, x: Tensor) -> Tensor:
     m = as_matrices(x, group)
     memory = optimizer.memory(p, stage) or group[stage].init(m)
-    return group[stage].update(m, memory, _step(group))[0].reshape(x.shape)
+    return from_matrices(group[stage].update(m, memory, _step(group))[0], x.shape, group)
 
 
 def _row(optimizer: "Staged", p: Tensor, group: dict[str, Any], stage: str, x: Tensor, name: str) -> ClipRow:
