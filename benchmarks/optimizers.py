@@ -1,4 +1,4 @@
-"""Optimizer steps on the block matrices of GPT-2 small (fewer layers), a fresh gradient each step, against torch's own."""
+"""Optimizer steps on block matrices of GPT-2 small, with a fresh gradient each step, against torch's own."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -114,7 +114,8 @@ def muon() -> Iterator[Result]:
     detail = f"{milliseconds(times['plain'])} against {milliseconds(times['torch'])}"
     yield Result("Muon, no clip / torch's algorithm in fp32", times["plain"] / times["torch"], 1.05, False, detail)
     share = 1 - times["plain"] / times["clipped"]
-    yield Result("Muon, share of the step in the pre-clip", share, 0.04, False, f"{milliseconds(times['clipped'])} with it")
+    detail = f"{milliseconds(times['clipped'])} with it"
+    yield Result("Muon, share of the step in the pre-clip", share, 0.04, False, detail)
     detail = f"{milliseconds(as_shipped['clipped'])} against {milliseconds(as_shipped['shipped'])}"
     ratio = as_shipped["shipped"] / as_shipped["clipped"]
     yield Result("Muon, smooth(.99) over torch.optim.Muon as shipped", ratio, 2, True, detail)

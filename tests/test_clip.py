@@ -90,6 +90,7 @@ def test_prints_compares_pickles_and_copies():
     assert repr(ec.smooth(0.995)) == "smooth_shrinkage(q=0.995)"
     assert pickle.loads(pickle.dumps(clip)) == copy.deepcopy(clip) == clip
     assert ec.smooth(0.99) != ec.smooth(0.995)
+    assert repr(ec.smooth(0.99999999)) == "smooth_shrinkage(q=0.99999999)"
     assert len({ec.smooth(0.99), ec.smooth(0.99), ec.hard(0.99)}) == 2
 
 

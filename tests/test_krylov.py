@@ -64,6 +64,34 @@ def test_zero_and_rank_one():
     assert top.s[1:].max() < 1e-3 * top.s[0]
 
 
+@pytest.mark.parametrize("rank", [0, 1, 5])
+def test_more_than_the_rank(rank):
+    x = gaussian(500, rank) @ gaussian(rank, 500, seed=1) if rank else torch.zeros(500, 500)
+    u, s, v, residual = ec.top_singular(x, 8)
+    assert residual.max() < 1e-3
+    assert (s[rank:] <= 1e-3 * s[0]).all()
+    torch.testing.assert_close(u.mT @ u, torch.eye(8), rtol=0, atol=1e-3)
+    torch.testing.assert_close(v.mT @ v, torch.eye(8), rtol=0, atol=1e-3)
+
+
+def test_a_steep_spectrum():
+    u, _ = torch.linalg.qr(gaussian(500, 500))
+    v, _ = torch.linalg.qr(gaussian(500, 500, seed=1))
+    s = 10.0 ** -torch.arange(500).clamp(max=30)
+    top = ec.top_singular((u * s) @ v.T, 6)
+    torch.testing.assert_close(top.s, s[:6], rtol=0.05, atol=1e-6)
+    torch.testing.assert_close(top.v.mT @ top.v, torch.eye(6), rtol=0, atol=1e-3)
+
+
+def test_empty_batch_and_numpy_k():
+    assert ec.top_singular(torch.randn(0, 500, 500), 2).u.shape == (0, 500, 2)
+    assert ec.top_singular(gaussian(20, 20), np.int64(3)).s.shape == (3,)
+    with pytest.raises(ValueError, match="tol must be > 0 and restarts"):
+        ec.top_singular(gaussian(20, 20), restarts=-1)
+    with pytest.raises(ValueError, match="tol must be > 0"):
+        ec.top_singular(gaussian(20, 20), tol=float("nan"))
+
+
 @pytest.mark.parametrize(
     ("x", "k", "words"),
     [

@@ -70,6 +70,7 @@ def test_huge_and_tiny_thresholds_and_entries(library):
     expected = [0, -damped, -1, 0, 1e-30, 1, damped, 0]
     np.testing.assert_allclose(values(ec.smooth_shrinkage(x, c)), expected, rtol=1e-5)
     assert values(ec.hard_clip(x, 1e300)).tolist() == values(x).tolist()  # beyond fp32: as inf
+    assert values(ec.hard_clip(x, 10**400)).tolist() == values(x).tolist()
 
 
 @pytest.mark.parametrize(("library", "dtype"), CASES)
@@ -99,6 +100,43 @@ def test_smooth_shrinkage_derivative():
     ec.smooth_shrinkage(x, c).sum().backward()
     r = x.detach().abs().clamp(max=1e30) / c
     torch.testing.assert_close(x.grad, torch.exp(-r) * (1 - r))
+
+
+@pytest.mark.parametrize("operator", [ec.global_clip, ec.soft_spectral_clip])
+def test_derivative_at_a_zero_matrix(operator):
+    x = torch.zeros(2, 3, 3)
+    x[1] = torch.eye(3)
+    x.requires_grad_()
+    operator(x, 1e3).sum().backward()
+    torch.testing.assert_close(x.grad, torch.ones(2, 3, 3), rtol=1e-4, atol=1e-4)
+
+
+ALL = (*ENTRYWISE, ec.global_clip, ec.spectral_clip, ec.soft_spectral_clip)
+matrices = st.lists(st.lists(numbers, min_size=3, max_size=3), min_size=2, max_size=2)
+
+
+@pytest.mark.parametrize("operator", ALL)
+@given(x=matrices, t=thresholds, power=st.integers(-20, 20))
+def test_laws(operator, x, t, power):
+    """Odd, homogeneous, and never larger than what came in."""
+    x = torch.tensor(x)
+    y, scale = operator(x, t), 2.0**power
+    slack = {"rtol": 1e-4, "atol": 1e-4 * min(t, float(x.abs().max()) or 1.0)}
+    torch.testing.assert_close(operator(-x, t), -y, **slack)
+    torch.testing.assert_close(operator(scale * x, scale * t) / scale, y, **slack)
+    assert torch.linalg.vector_norm(y) <= torch.linalg.vector_norm(x) * (1 + 1e-4) + 1e-30
+
+
+def test_default_device_does_not_matter():
+    torch.set_default_device("meta")
+    try:
+        x = torch.ones(20, 20, device="cpu")
+        for operator in ALL:
+            assert operator(x, torch.full((), 0.5, device="cpu")).device.type == "cpu"
+        assert ec.smooth(0.9)(x).device.type == "cpu"
+        assert ec.hard_clip(torch.empty(2, 2), np.ones((2, 2))).device.type == "meta"
+    finally:
+        torch.set_default_device(None)
 
 
 def test_gradients_by_differences():
@@ -156,6 +194,7 @@ def test_under_jit_and_compile():
         (np.ones(2), np.float32(-1), ValueError, "must be a number >= 0"),
         (torch.ones(2), None, TypeError, "must be a number or an array, got None"),
         (torch.ones(2), True, TypeError, "must be a number or an array, got True"),
+        (torch.ones(2), np.True_, TypeError, "must be a number or an array"),
         (torch.ones(2, dtype=torch.int32), 1.0, TypeError, "got int32"),
         (np.ones(2, complex), 1.0, TypeError, "got complex128"),
         ([1.0, 2.0], 1.0, TypeError, "got list"),

@@ -1,7 +1,17 @@
 import json
 
+import pytest
+
 from entryclip.experiments.reproduce import reproduce
 from entryclip.report import write_page
+
+
+@pytest.mark.parametrize(("content", "words"), [("{", "is damaged"), ("[1]", "is damaged"), ("{}", "lacks claims")])
+def test_a_damaged_record_is_named(tmp_path, content, words):
+    folder = reproduce("operators", tmp_path)
+    (folder / "record.json").write_text(content)
+    with pytest.raises(ValueError, match=rf"record\.json {words}"):
+        write_page(tmp_path)
 
 
 def test_hostile_text_stays_text(tmp_path):

@@ -7,6 +7,7 @@ import torch
 from libraries import LIBRARIES, make, values
 
 import entryclip as ec
+from entryclip import spectral
 from entryclip.quintics import NEWTON_SCHULZ, POLAR_EXPRESS
 
 INF, NAN = math.inf, math.nan
@@ -136,13 +137,14 @@ def test_spectral_clip(library):
     assert torch.equal(ec.spectral_clip(x, 9.01), x)  # nothing to clip: x to the bit
 
 
-@pytest.mark.parametrize("spectrum", ["gaussian", "geometric", "rank one"])
-@pytest.mark.parametrize("size", [8, 96])
+@pytest.mark.parametrize("spectrum", ["gaussian", "geometric", "rank one", "half"])
+@pytest.mark.parametrize("size", [8, 96, 256])
 def test_soft_spectral_clip_from_tiny_to_huge_ratios(spectrum, size):
     s = {
         "gaussian": torch.linalg.svdvals(gaussian(size, size)),
         "geometric": torch.logspace(0, -6, size),
         "rank one": torch.cat([torch.ones(1), torch.zeros(size - 1)]),
+        "half": (torch.arange(size) < size // 2).float(),
     }[spectrum]
     x = with_singular_values(s).float()
     u, s, vh = torch.linalg.svd(x.double())
@@ -177,7 +179,25 @@ def test_vectors_and_shapes():
             operator(torch.ones(2, 2), torch.ones(2, 2))
 
 
+def test_half_precision_is_for_devices():
+    assert spectral._short_precision("cuda", torch.float32) == torch.bfloat16
+    assert spectral._short_precision("cuda", torch.float64) == torch.float64
+    assert spectral._short_precision("cpu", torch.float32) == torch.float32
+
+
+def test_infinite_entries_of_a_vector():
+    v = torch.tensor([1.0, INF])
+    assert ec.soft_spectral_clip(v, 2.0).tolist() == ec.spectral_clip(v, 2.0).tolist() == [0, 2]
+    assert ec.soft_spectral_clip(v, INF).tolist() == [1, INF]
+
+
 def test_bad_input():
+    with pytest.raises(ValueError, match="dtype is for newton_schulz"):
+        ec.msign(torch.ones(2, 2), "exact", dtype=torch.bfloat16)
+    with pytest.raises(TypeError, match="dtype must be one of"):
+        ec.msign(torch.ones(2, 2), dtype=torch.int32)
+    with pytest.raises(ValueError, match="must be a number >= 0"):
+        ec.soft_spectral_clip(torch.ones(0, 3), -1.0)
     with pytest.raises(ValueError, match="method must be one of newton_schulz"):
         ec.msign(torch.ones(2, 2), "magic")
     with pytest.raises(ValueError, match="two or more dimensions"):

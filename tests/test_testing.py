@@ -1,5 +1,8 @@
 """The conformance suite lets the package's own operators through and catches each way of breaking a law."""
 
+from dataclasses import dataclass
+
+import numpy as np
 import pytest
 import torch
 
@@ -37,7 +40,17 @@ def takes_anything(x, t):
     return ec.hard_clip(x, abs(t) if isinstance(t, float) and t < 0 else t)
 
 
+def bare_formula(x, t):
+    """The paper's formula with validation and nothing else: NaN at inf and at 0/0."""
+    ec.hard_clip(x, t)
+    xp = namespace(x)
+    t = t if isinstance(t, float) else t + 0 * x
+    with np.errstate(all="ignore"):
+        return ec.operators.cast(x * xp.exp(-xp.abs(x) / (xp.asarray(t, dtype=x.dtype))), x.dtype)
+
+
 BROKEN = [
+    (bare_formula, "at threshold 0|gives inf a limit|takes zeros"),
     (writes_its_input, "leaves its input alone"),
     (widens, "keeps type, dtype and shape"),
     (lambda x, t: ec.hard_clip(x, t) + 0.1 * abs(x), "is odd"),
@@ -79,6 +92,19 @@ class Forgetful(Base):
         return {"seen": ec.Quantile(0.5)(x)[0]}
 
 
+@dataclass
+class Unfrozen:
+    q: float
+
+    has_memory = False
+
+    def init(self, x):
+        return {}
+
+    def __call__(self, x, state=None, step=None):
+        return ec.Quantile(self.q)(x)
+
+
 class Narrow(Base):
     def __call__(self, x, state=None, step=None):
         t, state = super().__call__(x, state, step)
@@ -95,6 +121,7 @@ class Negative(Base):
     ("rule", "law"),
     [
         (OneForAll(0.9), "one by one"),
+        (Unfrozen(0.9), "is frozen"),
         (Flat(0.9), "one threshold per matrix"),
         (Forgetful(0.9), "keeps the keys of its state"),
         (Narrow(0.9), "gives float32 for bfloat16"),

@@ -99,6 +99,16 @@ def test_follow_lr_takes_numbers_and_tensors():
         assert float(rule(x, {}, ec.Step(lr=lr, count=3))[0]) == pytest.approx(5.0)
     with pytest.raises(ValueError, match="needs the learning rate"):
         rule(x)
+    with pytest.raises(ValueError, match="learning rate must be >= 0"):
+        rule(x, {}, ec.Step(lr=-1.0, count=1))
+    off = ec.FollowLR(ec.Fixed(INF), base_lr=1e-3)
+    assert float(off(x, {}, ec.Step(lr=0.0, count=1))[0]) == INF  # off is off, also where a schedule ends
+
+
+def test_states_are_tensors_of_their_own():
+    state = RULES[5].init(torch.ones(3, 2, 2))
+    state["average"].fill_(5.0)
+    assert (state["valid"] == 0).all()
 
 
 def test_rules_trace_under_jit_and_compile():
@@ -123,6 +133,9 @@ def test_rules_trace_under_jit_and_compile():
         (lambda: ec.Running(0.9, beta=0.9), TypeError, "expected a threshold rule"),
         (lambda: ec.Running(ec.Quantile(0.9), beta=1.0), ValueError, r"beta must be a number in \[0, 1\)"),
         (lambda: ec.Running(ec.Quantile(0.9), beta=0.9, lag=2), ValueError, "lag must be 0"),
+        (lambda: ec.Running(ec.Quantile(0.9), beta=0.9, lag=True), ValueError, "lag must be 0"),
+        (lambda: ec.smooth(0.9)([[1.0, 2.0]]), TypeError, "got list"),
+        (lambda: ec.Fixed(1.0)(torch.ones(2, 2, dtype=torch.int64)), TypeError, "got int64"),
         (lambda: ec.Running(RULES[5], beta=0.9), ValueError, "has memory itself"),
         (lambda: ec.FollowLR(ec.Fixed(1.0), base_lr=0.0), ValueError, "base_lr must be a positive"),
         (lambda: RULES[5](torch.ones(2, 2)), ValueError, "has memory: pass the state"),

@@ -30,11 +30,12 @@ def namespace(x: Array) -> Any:
 
 
 def on_host(x: Array) -> bool:
-    """Whether numpy can look at the memory of `x`: not on a device, not in a tensor subclass, not while tracing."""
-    if isinstance(x, torch.Tensor):
-        plain = type(x) in (torch.Tensor, torch.nn.Parameter)
-        return plain and x.device.type == "cpu" and not torch.compiler.is_compiling()
-    return namespace(x) is np
+    """Whether numpy can look at the memory of `x`: not on a device, in a subclass, under vmap, or while traced."""
+    if not isinstance(x, torch.Tensor):
+        return namespace(x) is np
+    if torch.compiler.is_compiling() or type(x) not in (torch.Tensor, torch.nn.Parameter) or x.device.type != "cpu":
+        return False
+    return not torch._C._functorch.is_functorch_wrapped_tensor(x) and torch._C._len_torch_dispatch_stack() == 0
 
 
 def dtype_name(x: Array) -> str:
@@ -45,8 +46,9 @@ def dtype_name(x: Array) -> str:
 def check_floating(x: Array, name: str = "x") -> Any:
     """The namespace of `x`, after making sure that it holds real floating-point numbers."""
     xp = namespace(x)
-    if dtype_name(x) not in _FLOATS:
-        raise TypeError(f"{name} must be one of {', '.join(_FLOATS)}, got {dtype_name(x)}; convert it first")
+    if dtype_name(x) not in _FLOATS or (xp is np and dtype_name(x) == "bfloat16"):
+        kind = f"{dtype_name(x)} in {xp.__name__}"
+        raise TypeError(f"{name} must be one of {', '.join(_FLOATS)}, got {kind}; convert it first")
     return xp
 
 
@@ -76,13 +78,15 @@ def constant(value: Any, like: Array, dtype: Any = None) -> Array:
     """A number or array as an array of the library, dtype and device of `like`. Too large becomes inf."""
     xp, dtype = namespace(like), dtype or like.dtype
     if is_number(value) and abs(value) > float(xp.finfo(dtype).max):
-        value = math.copysign(math.inf, value)
+        value = math.inf if value > 0 else -math.inf
     if xp is not torch:
         with quiet(xp):
             return xp.asarray(value, dtype=dtype)
     if is_number(value):  # filled on the device: nothing is copied, nothing waits
         return torch.full((), value, dtype=dtype, device=like.device)
-    return torch.as_tensor(value, dtype=dtype)
+    if isinstance(value, torch.Tensor):
+        return value.to(dtype)
+    return torch.as_tensor(value, dtype=dtype, device=like.device)
 
 
 def is_number(value: object) -> bool:
@@ -94,7 +98,7 @@ def threshold_like(value: Any, x: Array, name: str, *, wide: bool = False, per_m
     """A threshold ready for use with `x`, if `wide` in fp32 at least: numbers validated, of arrays only the shape."""
     if is_number(value) and not value >= 0:
         raise ValueError(f"{name} must be a number >= 0 (inf switches the clip off), got {value}")
-    if value is None or isinstance(value, bool | str):
+    if value is None or isinstance(value, bool | np.bool_ | str):
         raise TypeError(f"{name} must be a number or an array, got {value!r}")
     t = constant(value, x, wide_dtype(x) if wide else x.dtype)
     ends = zip(reversed(t.shape), reversed(x.shape), strict=False)

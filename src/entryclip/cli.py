@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         return _fail(str(error))
     except KeyboardInterrupt:
-        return _fail("stopped; run the same command again to go on", code=130)
+        return _fail("stopped", code=130)
     return 0
 
 

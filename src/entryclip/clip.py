@@ -14,7 +14,9 @@ class Clip:
     """An operator with the rule that gives its threshold: one per matrix of a batch.
 
     `preserve_rms=True` scales the output of each matrix back to the input's root mean square: smooth shrinkage at q =
-    .995 keeps only 60 % of a Gaussian matrix's, which acts like a smaller learning rate.
+    .995 keeps only 60 % of a Gaussian matrix's, which acts like a smaller learning rate. It is meant for updates whose
+    entries are of one size, such as AdamW's: where a spike makes up the input's root mean square, keeping that blows up
+    all the rest.
 
     >>> import torch
     >>> clip = Clip(hard_clip, Quantile(0.5))
@@ -50,6 +52,7 @@ class Clip:
 
     def update(self, x: Array, state: State, step: Step | None = None) -> tuple[Array, State]:
         """`x` clipped, and the state for the next step."""
+        check_floating(x)
         threshold, state = self.rule(x, state, step)
         clipped = self.operator(x, threshold)
         return (_with_rms_of(x, clipped) if self.preserve_rms else clipped), state

@@ -41,8 +41,14 @@ def top_singular(
     (tensor([399., 398.]), True)
     """
     xp = check_matrix(x)
+    k = int(k) if isinstance(k, np.integer) else k
+    if not tol > 0 or not isinstance(restarts, int) or restarts < 0:
+        raise ValueError(f"tol must be > 0 and restarts a whole number >= 0, got {tol} and {restarts}")
     if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= min(x.shape[-2:]):
         raise ValueError(f"k must be a whole number from 1 to {min(x.shape[-2:])}, the shorter side of x, got {k!r}")
+    if 0 in x.shape[:-2]:
+        u, s, vh = xp.linalg.svd(widen(x), full_matrices=False)
+        return TopSingular(u[..., :k], s[..., :k], vh[..., :k, :].mT, s[..., :k])
     top, unit, _ = scaled_norm(widen(x))
     if not bool((top < float("inf")).all()):
         raise ValueError("x has NaN or infinite entries, so it has no singular vectors")
@@ -63,14 +69,26 @@ def _krylov(xp: Any, y: Array, k: int, start: Array, tol: float, restarts: int) 
     block = xp.linalg.qr(constant(start, y))[0]
     for _ in range(restarts + 1):
         basis, image = _grow(xp, y, block)
-        ritz = xp.flip(xp.linalg.eigh(image.mT @ image)[1][..., -block.shape[-1] :], (-1,))
-        block, v = basis @ ritz, image @ ritz
-        s = xp.sqrt(xp.sum(v * v, axis=-2))
-        v = v / xp.where(s == 0, 1.0, s)[..., None, :]
+        ritz, s, v = _ritz(xp, image, block.shape[-1])
+        block = basis @ ritz
         found = _measure(xp, y, block[..., :k], s[..., :k], v[..., :k])
         if bool((found.residual < tol).all()):
             break
     return found
+
+
+def _ritz(xp: Any, image: Array, count: int) -> tuple[Array, Array, Array]:
+    """The leading right singular vectors, singular values and left singular vectors of `image`, (..., n, p).
+
+    From its Gram matrix, which is several times faster, unless that loses the smaller ones: it squares the condition.
+    """
+    ritz = xp.flip(xp.linalg.eigh(image.mT @ image)[1][..., -count:], (-1,))
+    v = image @ ritz
+    s = xp.sqrt(xp.sum(v * v, axis=-2))
+    if bool((s[..., -1:] > 1e-2 * s[..., :1]).all()):
+        return ritz, s, v / s[..., None, :]
+    left, s, right = xp.linalg.svd(image, full_matrices=False)
+    return right[..., :count, :].mT, s[..., :count], left[..., :count]
 
 
 def _grow(xp: Any, y: Array, block: Array) -> tuple[Array, Array]:

@@ -93,7 +93,7 @@ def global_clip(x: Array, c: Any) -> Array:
         return x + 0
     top, unit, norm = scaled_norm(y)
     with quiet(xp):
-        return cast(xp.where(norm * top <= c, y, unit * (c / norm)), x.dtype)
+        return cast(xp.where(norm * top <= c, y, unit * (c / xp.where(norm == 0, 1.0, norm))), x.dtype)
 
 
 def scaled_norm(y: Array) -> tuple[Array, Array, Array]:
@@ -109,7 +109,8 @@ def scaled_norm(y: Array) -> tuple[Array, Array, Array]:
         top = xp.amax(xp.abs(y), axes, keepdims=True) if axes else xp.abs(y)
         finite = y / xp.where((top == 0) | (top == inf), 1.0, top)
         unit = xp.where(top == inf, xp.sign(y) * (xp.abs(y) == inf), finite)
-        norm = xp.sqrt(xp.sum(unit * unit, axis=axes, keepdims=True)) if axes else xp.abs(unit)
+        square = xp.sum(unit * unit, axis=axes, keepdims=True) if axes else unit * unit
+        norm = xp.where(square == 0, 0.0, xp.sqrt(xp.where(square == 0, 1.0, square)))  # a derivative at 0, too
     return top, unit, norm
 
 

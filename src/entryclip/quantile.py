@@ -20,7 +20,7 @@ def quantile_abs(
     x: Array,
     q: float | Sequence[float],
     *,
-    dim: int | tuple[int, ...] | None = None,
+    dim: int | Sequence[int] | None = None,
     near: Any = None,
     nonzero: bool = False,
     sample: int | None = None,
@@ -48,13 +48,15 @@ def quantile_abs(
     """
     xp = check_floating(x)
     levels = _check_levels(q)
-    rows, batch = _as_rows(x.detach() if xp is torch else x, dim)
+    view, batch = _in_order(x.detach().resolve_neg() if xp is torch else x, dim)
+    shape = (math.prod(batch), math.prod(view.shape) // max(math.prod(batch), 1))
     if sample is not None:
-        rows = _draw(rows, sample, generator)
-    guess = None if near is None else _check_guess(near, math.prod(batch))
-    values = [_interpolate(select(rows, level, nonzero, guess), dtype_name(x)) for level in levels]
+        view = _draw(view.reshape(shape), sample, generator)
+        shape = tuple(view.shape)
+    guess = None if near is None else _check_guess(near, shape[0])
+    values = [_interpolate(select(view, shape, level, nonzero, guess), dtype_name(x)) for level in levels]
     values = [torch.from_numpy(v) if xp is torch and isinstance(v, np.ndarray) else v for v in values]
-    result = values[0] if is_number(q) else xp.stack(values)
+    result = values[0] if is_number(q) or np.ndim(q) == 0 else xp.stack(values)
     return cast(result.reshape((*result.shape[:-1], *batch)), xp.float64 if dtype_name(x) == "float64" else xp.float32)
 
 
@@ -66,12 +68,14 @@ def _interpolate(found: OrderStatistics, name: str) -> Array:
     with quiet(xp):
         step = high - low
         between = xp.where(t < 0.5, low + step * t, high - step * (1 - t))
+        between = xp.where(high == float("inf"), high, between)
         value = xp.where((low == high) | (t == 0), low, between)
         return xp.where(found.top > INFINITY_BITS[name], float("nan"), value)
 
 
 def _check_levels(q: Any) -> list[float]:
-    levels = [q] if is_number(q) else list(q) if isinstance(q, Sequence | np.ndarray) else None
+    q = q.tolist() if isinstance(q, np.ndarray) else q
+    levels = [q] if is_number(q) else list(q) if isinstance(q, Sequence) else None
     if not levels or not all(is_number(level) and 0 <= level <= 1 for level in levels):
         raise ValueError(f"q must be a number in [0, 1] or a non-empty sequence of them, got {q!r}")
     return [float(level) for level in levels]
@@ -87,23 +91,24 @@ def _check_guess(near: Any, count: int) -> np.ndarray | None:
     return np.broadcast_to(guess.reshape(-1), (count,))
 
 
-def _as_rows(x: Array, dim: int | tuple[int, ...] | None) -> tuple[Array, tuple[int, ...]]:
-    """`x` as (rows, entries ranked together), and the shape of the rows. A view where strides allow."""
-    if dim is None and 0 not in x.shape:
-        return x.reshape((1, -1)), ()
-    axes = range(x.ndim) if dim is None else dim if isinstance(dim, tuple) else (dim,)
-    if any(not -x.ndim <= axis < x.ndim for axis in axes):
+def _in_order(x: Array, dim: int | Sequence[int] | None) -> tuple[Array, tuple[int, ...]]:
+    """A view of `x` with the dimensions ranked together last, in the order of memory; and the shape of the others."""
+    axes: Any = range(x.ndim) if dim is None else (dim,) if is_number(dim) else dim
+    if not isinstance(axes, range | Sequence) or any(not is_number(a) or not -x.ndim <= a < x.ndim for a in axes):
         raise ValueError(f"dim must name dimensions of x, which has {x.ndim}, got {dim}")
-    inner = sorted(axis % x.ndim for axis in axes)
+    inner = [int(axis) % x.ndim for axis in axes]
     if len(set(inner)) != len(inner):
         raise ValueError(f"dim names a dimension twice: {dim}")
     outer = [axis for axis in range(x.ndim) if axis not in inner]
     batch = tuple([x.shape[axis] for axis in outer])
-    n = math.prod([x.shape[axis] for axis in inner])
-    if n == 0:
+    if math.prod([x.shape[axis] for axis in inner]) == 0:
         raise ValueError(f"cannot take a quantile of no entries: x has shape {tuple(x.shape)}, dim is {dim}")
-    order = namespace(x).permute if isinstance(x, torch.Tensor) else namespace(x).transpose
-    return order(x, (*outer, *inner)).reshape((math.prod(batch), n)), batch
+    if isinstance(x, torch.Tensor):
+        return x.permute(*outer, *sorted(inner, key=lambda axis: -x.stride()[axis])), batch
+    if isinstance(x, np.ndarray):
+        strides: Any = x.strides
+        return x.transpose(*outer, *sorted(inner, key=lambda axis: -strides[axis])), batch
+    return namespace(x).transpose(x, (*outer, *inner)), batch
 
 
 def _draw(rows: Array, sample: int, generator: Any) -> Array:
@@ -119,5 +124,7 @@ def _draw(rows: Array, sample: int, generator: Any) -> Array:
     else:
         import jax
 
+        if generator is None:
+            raise ValueError("sampling a jax array needs generator=jax.random.key(seed)")
         place = jax.random.randint(generator, (sample,), 0, n)
     return rows[:, place]

@@ -22,6 +22,7 @@ _OPEN = 0.9  # from this q on the bracket has no upper end: what lies above is f
 _CHUNK = 1 << 16  # entries per step of the one-pass selection: its buffers stay in the L2 cache
 _HUGE = 1 << 22  # entries of a row from which on a copy costs more than it saves: one pass around a guess is faster
 _SAMPLE = 1 << 14  # entries from which that guess is made where none is given
+_APART = 1 << 12  # entries of a row from which on rows with zeros are selected one by one, without another copy
 _PARALLEL = 1 << 18  # entries that are worth waking torch's threads for
 
 # Everything above the bit pattern of inf is NaN.
@@ -37,39 +38,43 @@ class OrderStatistics(NamedTuple):
     fraction: Any  # (rows,) or one number for all, in [0, 1)
 
 
-def select(rows: Array, q: float, nonzero: bool, near: np.ndarray | None) -> OrderStatistics:
-    """Order statistics of |rows|, (count, n), around position q (n - 1); with `nonzero` zeros do not count."""
-    if not on_host(rows):
-        return bisect(magnitude_bits(rows), q, nonzero)
-    if rows.shape[1] < _HUGE:
-        return partition(rows, q, nonzero)
+def select(x: Array, shape: tuple[int, int], q: float, nonzero: bool, near: np.ndarray | None) -> OrderStatistics:
+    """Order statistics of |x|, seen as (count, n), around position q (n - 1); with `nonzero` zeros do not count."""
+    if not on_host(x):
+        return bisect(magnitude_bits(x.reshape(shape)), q, nonzero)
+    if shape[1] < _HUGE:
+        return partition(_magnitudes(x).reshape(shape), q, nonzero)
     each = []
-    for i in range(len(rows)):
-        row = rows[i : i + 1]
+    for i, row in enumerate(x.reshape(shape)):
         ends = _ends_by_sample(row, q, nonzero) if near is None else _ends_around(row, float(near[i]))
-        each.append(bracket(row, q, nonzero, ends) or partition(row, q, nonzero))
+        each.append(bracket(_raw(row), q, nonzero, ends) or partition(_magnitudes(row)[None], q, nonzero))
     return OrderStatistics(*(np.hstack(column) for column in zip(*each, strict=True)))
 
 
-def partition(rows: Array, q: float, nonzero: bool) -> OrderStatistics:
-    """By numpy's introselect, on a copy of the magnitudes. `rows` is (count, n)."""
-    bits = _magnitudes(rows)
+def partition(bits: np.ndarray, q: float, nonzero: bool) -> OrderStatistics:
+    """By numpy's introselect, in place in the magnitudes `bits`, (count, n)."""
     count, n = bits.shape
-    zeros = n - np.count_nonzero(bits, axis=-1) if nonzero and count and bits.min() == 0 else None
+    zeros = _count_zeros(bits) if nonzero and count and bits.min() == 0 else None
     ranks, fraction = _ranks(q, n, zeros)
     if zeros is None:
         return OrderStatistics(*_pick(bits, ranks), fraction)
     low, high, top = (np.empty(count, bits.dtype) for _ in range(3))
-    for k in np.unique(ranks):  # rows with the same number of zeros together
+    if n >= _APART:
+        for i, k in enumerate(ranks):
+            low[i : i + 1], high[i : i + 1], top[i : i + 1] = _pick(bits[i : i + 1], k)
+        return OrderStatistics(low, high, top, fraction)
+    for k in np.unique(ranks):  # short rows with the same number of zeros together
         mine = ranks == k
         low[mine], high[mine], top[mine] = _pick(bits[mine], k)
     return OrderStatistics(low, high, top, fraction)
 
 
-def bracket(row: Array, q: float, nonzero: bool, ends: tuple[int, int]) -> OrderStatistics | None:
-    """By one pass over `row`, (1, n), keeping what lies between `ends`; None if that misses the order statistics."""
-    raw = _raw(row[0])
-    candidates, below, zeros, top = _keep(raw, ends[0], None if q >= _OPEN else ends[1], nonzero)
+def bracket(raw: np.ndarray, q: float, nonzero: bool, ends: tuple[int, int]) -> OrderStatistics | None:
+    """By one pass over the 1-d `raw` bits, keeping what lies between `ends`; None if that misses or is too much."""
+    kept = _keep(raw, ends[0], None if q >= _OPEN else ends[1], nonzero)
+    if kept is None:
+        return None
+    candidates, below, zeros, top = kept
     rank, fraction = _ranks(q, raw.size, np.array(zeros) if zeros else None)
     k, needed = rank - below, 2 if rank < raw.size - 1 else 1
     if not 0 <= k <= candidates.size - needed:
@@ -133,12 +138,12 @@ def _raw(x: Array) -> np.ndarray:
     return raw.numpy() if isinstance(raw, torch.Tensor) else raw
 
 
-def _magnitudes(rows: Array) -> np.ndarray:
-    """A copy of the bit patterns of |rows|, by torch's threads where there is enough work to wake them."""
-    raw = _raw(rows)
+def _magnitudes(x: Array) -> np.ndarray:
+    """A contiguous copy of the bit patterns of |x|, by torch's threads where there is enough work to wake them."""
+    raw = _raw(x)
     bits, mask = np.empty_like(raw, order="C", subok=False), np.iinfo(raw.dtype).max
-    if isinstance(rows, torch.Tensor) and raw.size >= _PARALLEL:
-        torch.bitwise_and(rows.view(_integer(rows)), mask, out=torch.from_numpy(bits))
+    if isinstance(x, torch.Tensor) and raw.size >= _PARALLEL:
+        torch.bitwise_and(x.view(_integer(x)), mask, out=torch.from_numpy(bits))
     else:
         np.bitwise_and(raw, mask, out=bits)
     return bits
@@ -159,16 +164,20 @@ def _ends_around(row: Array, guess: float) -> tuple[int, int]:
 
 def _ends_by_sample(row: Array, q: float, nonzero: bool) -> tuple[int, int]:
     """Four standard deviations of the rank to either side, from a strided sample (Floyd and Rivest 1975)."""
-    sample = row[:, :: row.shape[1] // _SAMPLE | 1]
-    margin = 4 * math.sqrt(q * (1 - q) / sample.shape[1]) + 2 / sample.shape[1]
+    sample = _magnitudes(row[:: row.shape[0] // _SAMPLE | 1])[None]
+    margin = 4 * math.sqrt(q * (1 - q) / sample.size) + 2 / sample.size
     low, high = (partition(sample, min(max(level, 0.0), 1.0), nonzero) for level in (q - margin, q + margin))
     return int(low.low[0]), int(high.high[0])
 
 
-def _keep(raw: np.ndarray, low: int, high: int | None, count_zeros: bool) -> tuple[np.ndarray, int, int, int]:
-    """The magnitudes from low to high (None: no upper end), how many lie below, how many are zero, and the largest."""
+def _keep(raw: np.ndarray, low: int, high: int | None, count_zeros: bool) -> tuple[np.ndarray, int, int, int] | None:
+    """The magnitudes from low to high (None: no upper end), how many lie below, how many are zero, and the largest.
+
+    None once more than a quarter of all would have to be kept.
+    """
     above = zeros = top = 0
-    kept = []
+    kept: list[np.ndarray] = []
+    room = raw.size // 4
     mask, buffer = np.iinfo(raw.dtype).max, np.empty(_CHUNK, raw.dtype)
     for start in range(0, raw.size, _CHUNK):
         piece = raw[start : start + _CHUNK]
@@ -181,8 +190,18 @@ def _keep(raw: np.ndarray, low: int, high: int | None, count_zeros: bool) -> tup
             above += int(np.count_nonzero(bits > high))
             inside &= bits <= high
         kept.append(bits[inside.nonzero()[0]])
+        room -= kept[-1].size
+        if room < 0:
+            return None
     candidates = np.concatenate(kept)
     return candidates, raw.size - above - candidates.size, zeros, top
+
+
+def _count_zeros(bits: np.ndarray) -> np.ndarray:
+    """How many entries of each row are 0; with `axis` numpy would make a copy as booleans."""
+    if bits.shape[1] < _APART:
+        return bits.shape[1] - np.count_nonzero(bits, axis=-1)
+    return np.array([row.size - np.count_nonzero(row) for row in bits])
 
 
 def _count_up_to(bits: Array, limit: Array) -> Array:

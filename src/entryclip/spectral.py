@@ -46,7 +46,10 @@ def msign(x: Array, method: str = "newton_schulz", *, dtype: Any = None) -> Arra
     finite = top < _INF
     unit = xp.where(finite, unit / xp.where(norm == 0, 1.0, norm), 0.0)  # of Frobenius norm 1
     if method in ("newton_schulz", "polar_express"):
-        unit = cast(unit, dtype or _short_precision(unit))
+        unit = cast(unit, dtype or _short_precision(getattr(getattr(x, "device", None), "type", "cpu"), unit.dtype))
+        check_floating(unit, "dtype")
+    elif dtype is not None:
+        raise ValueError(f"dtype is for newton_schulz and polar_express; {method} has its own precision")
     return cast(xp.where(finite, _METHODS[method](unit), _NAN), x.dtype)
 
 
@@ -65,8 +68,8 @@ def spectral_clip(x: Array, c: Any) -> Array:
     y = widen(x)
     top, unit, _ = scaled_norm(y)
     u, s, vh = xp.linalg.svd(double(xp.where(top < _INF, unit, 0.0)), full_matrices=False)
-    s = s[..., None, :] * double(top)
     with quiet(xp):
+        s = s[..., None, :] * double(top)
         clipped = cast((u * xp.minimum(s, double(c))) @ vh, y.dtype)
         return cast(_limits(y, c, top, xp.where(s[..., :1] <= double(c), y, clipped)), x.dtype)
 
@@ -76,7 +79,7 @@ def soft_spectral_clip(x: Array, c: Any) -> Array:
 
     (XX^T + c^2 I)^(-1/2) X is the left block of the polar factor of [X, cI], whose condition number is only s_max/c. So
     the iteration for the matrix sign gives it without squaring the condition: within 1e-3 c for s_max/c from 1e-3 to
-    1e4 in fp32.
+    1e4 in fp32 (in fp64 inside from 1e3 on). On a device or traced, where the ratio cannot be looked at, within 4e-3 c.
 
     >>> import torch
     >>> soft_spectral_clip(torch.diag(torch.tensor([300.0, 0.5])), 0.5)
@@ -84,17 +87,17 @@ def soft_spectral_clip(x: Array, c: Any) -> Array:
             [0.0000, 0.3536]])
     """
     xp = check_floating(x)
-    if x.ndim < 2:
-        return soft_spectral_clip(x.reshape((1, -1)), c).reshape(x.shape)
+    c = threshold_like(c, x, "c", wide=True, per_matrix=True)
     if 0 in x.shape:
         return x + 0
-    if x.shape[-2] > x.shape[-1]:
+    if x.ndim > 1 and x.shape[-2] > x.shape[-1]:
         return soft_spectral_clip(x.mT, c).mT
-    c = threshold_like(c, x, "c", wide=True, per_matrix=True)
     y = widen(x)
     top, unit, norm = scaled_norm(y)
+    if x.ndim < 2:
+        return cast(_soft_vector_clip(y, c, top, unit, norm), x.dtype)
     with quiet(xp):
-        ratio = c / top / xp.where(norm == 0, 1.0, norm)  # of the threshold to the Frobenius norm
+        ratio = c / xp.where(top == 0, 1.0, top) / xp.where(norm == 0, 1.0, norm)  # threshold to Frobenius norm
         unchanged = (ratio > xp.finfo(y.dtype).eps ** -0.5) | (top == 0)
         usable = (top < _INF) & ~unchanged & (c > 0)
         r = xp.where(usable, ratio, 1.0)
@@ -105,6 +108,15 @@ def soft_spectral_clip(x: Array, c: Any) -> Array:
         return cast(_limits(y, c, top, xp.where(unchanged, y, polar * c)), x.dtype)
 
 
+def _soft_vector_clip(y: Array, c: Array, top: Array, unit: Array, norm: Array) -> Array:
+    """A vector scaled from its norm s to s / sqrt(1 + s^2/c^2); infinite entries share c, as in the global clip."""
+    xp = namespace(y)
+    with quiet(xp):
+        size = xp.hypot(norm * top, c + xp.zeros_like(top))
+        soft = xp.where(c == _INF, y, y * (c / xp.where(size == 0, 1.0, size)))
+        return xp.where((top == _INF) & (c < _INF), unit * (c / xp.where(norm == 0, 1.0, norm)), soft)
+
+
 def _limits(y: Array, c: Array, top: Array, clipped: Array) -> Array:
     """A spectral clip where it is finite; `y` itself where the threshold is inf."""
     xp = namespace(y)
@@ -113,9 +125,11 @@ def _limits(y: Array, c: Array, top: Array, clipped: Array) -> Array:
 
 def _polar(y: Array, smallest: Array) -> Array:
     """The polar factor of `y`, with singular values from `smallest` to 1: in few steps where the host can read that."""
-    lower = float(smallest.min()) if on_host(smallest) else 0.0
-    if lower < 1e-2:
+    if not on_host(smallest):
         return polar_factor(y)
+    lower = min((smallest.detach() if isinstance(smallest, torch.Tensor) else smallest).ravel().tolist())
+    if lower < 1e-2:  # from 1e-3 on fp32 would lose the small singular values to the large ones
+        return polar_factor(y) if lower > 1e-3 else cast(polar_factor(double(y)), y.dtype)
     return iterate(y, minimax_quintics(2.0 ** math.floor(math.log2(lower)), float(namespace(y).finfo(y.dtype).eps)))
 
 
@@ -127,10 +141,9 @@ def _sign_by_svd(y: Array) -> Array:
     return cast((u * (s > noise)[..., None, :]) @ vh, y.dtype)
 
 
-def _short_precision(y: Array) -> Any:
-    """fp32 on a CPU and in numpy, bf16 on a device that is made for it, fp64 if that is what there is."""
-    on_device = isinstance(y, torch.Tensor) and y.device.type not in ("cpu", "meta")
-    return torch.bfloat16 if on_device and y.dtype != torch.float64 else y.dtype
+def _short_precision(device: str, dtype: Any) -> Any:
+    """fp32 on a CPU and outside torch, bf16 on a device that is made for it, fp64 if that is what there is."""
+    return torch.bfloat16 if device not in ("cpu", "meta") and dtype == torch.float32 else dtype
 
 
 def check_matrix(x: Array) -> Any:

@@ -37,6 +37,7 @@ def check_operator(operator: Callable[[Array, Any], Array], *, keeps_large: bool
         _check_laws(operator, x)
         _check_limits(operator, x, keeps_large)
         _check_batch(operator, x)
+        _check_edges(operator, x)
     _check_refusals(operator)
 
 
@@ -44,6 +45,7 @@ def check_rule(rule: Any) -> None:
     """Check a threshold rule against the laws in `entryclip.thresholds`."""
     _expect(pickle.loads(pickle.dumps(rule)) == rule, "a rule survives pickling", rule)
     _expect(bool(str(rule)), "a rule prints as what it is", rule)
+    _expect(type(rule).__hash__ is not None, "a rule is frozen: it can be hashed", rule)
     for x in _inputs((3, 8, 12)):
         _check_thresholds(rule, x)
         _check_memory(rule, x)
@@ -79,6 +81,19 @@ def _check_limits(operator: Any, x: Array, keeps_large: bool) -> None:
     _expect(bool(np.isnan(_values(operator(broken, 1.5)).flat[0])), "keeps NaN", operator, x)
     _expect(
         bool(np.isnan(_values(operator(x, _per_matrix(x, _NAN)))).all()), "gives NaN for a NaN threshold", operator, x
+    )
+
+
+def _check_edges(operator: Any, x: Array) -> None:
+    """Zeros, infinite entries, vectors, scalars and nothing at all."""
+    _same(operator(0 * x, 0.0), 0 * x, "takes zeros at threshold 0 to zeros", operator)
+    for part in (x[0, 0], x[0, 0, 0] if not isinstance(x, np.ndarray) else x[0, 0, :1], x[:0], x[:, :0]):
+        _expect(
+            operator(part, 0.5).shape == part.shape, "takes vectors, scalars and empty arrays", operator, part.shape
+        )
+    spiked = _values(operator(_set_first(x + 0, _INF), 0.5))[0]
+    _expect(
+        not np.isnan(spiked).any() or np.isnan(spiked).all(), "gives inf a limit, or no number at all", operator, spiked
     )
 
 

@@ -14,7 +14,7 @@ and stand still. With nothing to rank (all zero, or no entries at all) the thres
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from .arrays import Array, check_floating, constant, is_number, matrix_axes, namespace, widen
+from .arrays import Array, check_floating, constant, is_number, matrix_axes, namespace, wide_dtype, widen
 from .quantile import quantile_abs
 
 State = dict[str, Array]
@@ -66,7 +66,8 @@ class Fixed(_Memoryless):
             raise ValueError(f"a threshold must be a number >= 0 (inf switches the clip off), got {self.value!r}")
 
     def __call__(self, x: Array, state: State | None = None, step: Step | None = None) -> tuple[Array, State]:
-        return _per_matrix(constant(self.value, widen(x)), x), {}
+        check_floating(x)
+        return _per_matrix(constant(self.value, x, wide_dtype(x)), x), {}
 
     def __str__(self) -> str:
         return f"{self.value:g}"
@@ -91,7 +92,7 @@ class Quantile(_Memoryless):
         return _ranked(x, self.q), {}
 
     def __str__(self) -> str:
-        return f"q={self.q:g}"
+        return f"q={self.q}"
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class Scale(_Memoryless):
             raise ValueError(f"the multiple of the median must be a positive finite number, got {self.multiple!r}")
 
     def __call__(self, x: Array, state: State | None = None, step: Step | None = None) -> tuple[Array, State]:
-        return self.multiple * _ranked(x, 0.5), {}
+        return float(self.multiple) * _ranked(x, 0.5), {}
 
     def __str__(self) -> str:
         return f"{self.multiple:g} x median"
@@ -143,7 +144,7 @@ class Running:
             raise ValueError(f"a running average of a rule that has memory itself is not supported, got {self.rule}")
         if not (is_number(self.beta) and 0 <= self.beta < 1):
             raise ValueError(f"beta must be a number in [0, 1), got {self.beta!r}")
-        if self.lag not in (0, 1):
+        if type(self.lag) is not int or self.lag not in (0, 1):
             raise ValueError(f"lag must be 0 (the current step counts) or 1 (it does not), got {self.lag!r}")
 
     @property
@@ -152,8 +153,8 @@ class Running:
 
     def init(self, x: Array) -> State:
         """`average` 0 and `valid` 0: nothing seen yet."""
-        nothing = 0 * _per_matrix(constant(1.0, widen(x)), x)
-        return {"average": nothing, "valid": nothing}
+        one = _per_matrix(constant(1.0, x, wide_dtype(x)), x)
+        return {"average": 0 * one, "valid": 0 * one}
 
     def __call__(self, x: Array, state: State | None = None, step: Step | None = None) -> tuple[Array, State]:
         if state is None:
@@ -199,8 +200,11 @@ class FollowLR:
     def __call__(self, x: Array, state: State | None = None, step: Step | None = None) -> tuple[Array, State]:
         if step is None:
             raise ValueError(f"{self} needs the learning rate: pass step=Step(lr, count), as an optimizer does")
+        if is_number(step.lr) and not step.lr >= 0:
+            raise ValueError(f"the learning rate must be >= 0, got {step.lr}")
         threshold, state = self.rule(x, state, step)
-        return threshold * (step.lr / self.base_lr), state
+        followed = threshold * (step.lr / self.base_lr)
+        return namespace(x).where(threshold == float("inf"), threshold, followed), state  # inf is off, also at lr 0
 
     def __str__(self) -> str:
         return f"{self.rule} x lr/{self.base_lr:g}"
@@ -208,9 +212,10 @@ class FollowLR:
 
 def _ranked(x: Array, q: float) -> Array:
     """The q-quantile of the non-zero |entries| of each matrix, 0 where there are none."""
+    check_floating(x)
     axes = matrix_axes(x)
     if 0 in x.shape or not axes:
-        return _per_matrix(constant(0.0, widen(x)), x) if axes else widen(abs(x))
+        return _per_matrix(constant(0.0, x, wide_dtype(x)), x) if axes else widen(abs(x))
     return _per_matrix(quantile_abs(x, q, dim=axes, nonzero=True), x)
 
 

@@ -32,8 +32,8 @@ class Config:
     points: int = 601
 
     def __post_init__(self) -> None:
-        if not (0 < self.tau < math.inf and 0 < self.reach < math.inf):
-            raise ValueError(f"tau and reach must be positive and finite, got {self.tau} and {self.reach}")
+        if not (0 < self.tau < math.inf and 1 < self.reach < math.inf):
+            raise ValueError(f"tau must be positive, reach above 1, both finite, got {self.tau} and {self.reach}")
         if not 7 <= self.points <= 10**6:
             raise ValueError(f"points must be from 7 to 10^6, got {self.points}")
 
@@ -45,6 +45,7 @@ class Config:
 def run(config: Config) -> Iterator[dict[str, Any]]:
     """One row per operator, threshold and point: the output and the damping factor output / x."""
     x = np.linspace(0, config.reach * config.tau, config.points)
+    x[np.abs(x - config.tau).argmin()] = config.tau  # the tangent point itself
     curves = [(operator, config.tau) for operator in (hard_clip, smooth_shrinkage, soft_threshold)]
     curves.append((hard_clip, config.tau / math.e))  # the tangent calibration
     for operator, threshold in curves:

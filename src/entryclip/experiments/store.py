@@ -51,7 +51,14 @@ def save_record(folder: Path, name: str, config: Any, seconds: float, claims: li
 
 def load_record(folder: Path) -> dict[str, Any]:
     """What `save_record` wrote."""
-    return dict(json.loads((folder / "record.json").read_text()))
+    path = folder / "record.json"
+    try:
+        record = dict(json.loads(path.read_text()))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} is damaged ({error}): run the experiment again") from error
+    if missing := {"claims", "config", "seconds", "versions", "python", "machine", "commit"} - record.keys():
+        raise ValueError(f"{path} lacks {', '.join(sorted(missing))}: run the experiment again")
+    return record
 
 
 def config_hash(config: Any) -> str:

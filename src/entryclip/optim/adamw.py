@@ -16,6 +16,7 @@ class AdamW(Staged):
 
     Smooth shrinkage takes the update's root mean square down to about 60 %, which acts like a smaller learning rate:
     retune it (the paper's best is 3 times larger) or pass `post=smooth(0.995, preserve_rms=True)` to keep the old one.
+    (That keeps what a spike adds to the root mean square, too: it is for updates without one.)
     With `post=None` it takes torch's steps to the bit. Matrices are clipped; vectors and scalars only with
     `clip_vectors=True`.
 
