@@ -80,10 +80,32 @@ def test_three_ways_one_answer(seed, q, nonzero):
             assert [float(np.ravel(part)[0]) for part in other] == [float(np.ravel(part)[0]) for part in partition]
 
 
+@pytest.mark.parametrize("kind", ["few values", "all equal", "rounded", "one distinct"])
+@pytest.mark.parametrize("shape", [(1 << 16,), (256, 256), (2, 200, 200)])
+def test_ties(kind, shape):
+    """Adam's first step: |u| = 1 up to rounding. numpy's selection would take ten times as long."""
+    rng = np.random.default_rng(0)
+    x = {
+        "few values": rng.choice([0.0, 1.0, 1 + 2**-23, 1 + 2**-22], shape),
+        "all equal": np.ones(shape),
+        "rounded": rng.standard_normal(shape).round(1),
+        "one distinct": np.where(np.arange(math.prod(shape)).reshape(shape) == 7, 3.0, 1.0),
+    }[kind].astype(np.float32)
+    for q in (0.0, 0.3, 0.5, 0.9, 0.995, 1.0):
+        expected = np.quantile(np.abs(x).astype(np.float64), q)
+        assert ec.quantile_abs(torch.from_numpy(x), q).item() == pytest.approx(expected, rel=1e-7)
+    np.testing.assert_allclose(
+        ec.quantile_abs(x, 0.9, dim=-1, nonzero=False),
+        np.quantile(np.abs(x).astype(np.float64), 0.9, axis=-1),
+        rtol=1e-6,
+    )
+
+
 @pytest.mark.parametrize("near", [2.8, 2.6, 3.0, 0.0, INF, NAN, 1e300, 1e-40, -2.8])
 @pytest.mark.parametrize("kind", ["gauss", "equal", "two values", "zeros", "cauchy"])
 def test_a_guess_changes_the_way_never_the_answer(kind, near, monkeypatch):
     monkeypatch.setattr(selection, "_HUGE", 1 << 12)
+    monkeypatch.setattr(selection, "_LONG", 1)
     monkeypatch.setattr(selection, "_CHUNK", 1 << 10)
     rng = np.random.default_rng(0)
     x = {
@@ -102,6 +124,7 @@ def test_a_guess_changes_the_way_never_the_answer(kind, near, monkeypatch):
 
 def test_a_good_guess_takes_one_pass(monkeypatch):
     monkeypatch.setattr(selection, "_HUGE", 1 << 12)
+    monkeypatch.setattr(selection, "_LONG", 1)
     x = torch.randn(3, 5000, generator=torch.Generator().manual_seed(0))
     expected = ec.quantile_abs(x, 0.995, dim=-1)
     monkeypatch.setattr(selection, "partition", None)  # no copy, no second pass

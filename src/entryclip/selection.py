@@ -21,6 +21,7 @@ _WIDTH = 1 / 8  # half width of the bracket around a guess: 1 % of a Gaussian's 
 _OPEN = 0.9  # from this q on the bracket has no upper end: what lies above is few, and counting it costs a pass
 _CHUNK = 1 << 16  # entries per step of the one-pass selection: its buffers stay in the L2 cache
 _HUGE = 1 << 22  # entries of a row from which on a copy costs more than it saves: one pass around a guess is faster
+_LONG = 1 << 14  # entries of a row from which on it is worth looking for ties
 _SAMPLE = 1 << 14  # entries from which that guess is made where none is given
 _APART = 1 << 12  # entries of a row from which on rows with zeros are selected one by one, without another copy
 _PARALLEL = 1 << 18  # entries that are worth waking torch's threads for
@@ -42,7 +43,7 @@ def select(x: Array, shape: tuple[int, int], q: float, nonzero: bool, near: np.n
     """Order statistics of |x|, seen as (count, n), around position q (n - 1); with `nonzero` zeros do not count."""
     if not on_host(x):
         return bisect(magnitude_bits(x.reshape(shape)), q, nonzero)
-    if shape[1] < _HUGE:
+    if shape[1] < _LONG or (shape[1] < _HUGE and not _has_ties(x)):
         return partition(_magnitudes(x).reshape(shape), q, nonzero)
     each = []
     for i, row in enumerate(x.reshape(shape)):
@@ -74,13 +75,12 @@ def bracket(raw: np.ndarray, q: float, nonzero: bool, ends: tuple[int, int]) -> 
     kept = _keep(raw, ends[0], None if q >= _OPEN else ends[1], nonzero)
     if kept is None:
         return None
-    candidates, below, zeros, top = kept
-    rank, fraction = _ranks(q, raw.size, np.array(zeros) if zeros else None)
-    k, needed = rank - below, 2 if rank < raw.size - 1 else 1
-    if not 0 <= k <= candidates.size - needed:
+    rank, fraction = _ranks(q, raw.size, np.array(kept.zeros) if kept.zeros else None)
+    low, high = kept.entry(rank), kept.entry(min(rank + 1, raw.size - 1))
+    if low is None or high is None:
         return None
-    low, high, highest = _pick(candidates[None], k)
-    return OrderStatistics(low, high, np.maximum(highest, top), fraction)
+    values = [np.array([value], raw.dtype) for value in (low, high, kept.top)]
+    return OrderStatistics(values[0], values[1], values[2], fraction)
 
 
 def bisect(bits: Array, q: float, nonzero: bool) -> OrderStatistics:
@@ -170,31 +170,67 @@ def _ends_by_sample(row: Array, q: float, nonzero: bool) -> tuple[int, int]:
     return int(low.low[0]), int(high.high[0])
 
 
-def _keep(raw: np.ndarray, low: int, high: int | None, count_zeros: bool) -> tuple[np.ndarray, int, int, int] | None:
-    """The magnitudes from low to high (None: no upper end), how many lie below, how many are zero, and the largest.
+class _Kept(NamedTuple):
+    """What one pass found: how many entries lie below the lower end, at it and at the upper, and those in between."""
 
-    None once more than a quarter of all would have to be kept.
+    ends: tuple[int, int | None]
+    below: int
+    at_low: int
+    at_high: int
+    inside: np.ndarray
+    zeros: int
+    top: int  # the largest of all
+
+    def entry(self, rank: int) -> int | None:
+        """The entry of this rank among all, or None where it was not kept."""
+        place = rank - self.below
+        if place < 0:
+            return None
+        if place < self.at_low:
+            return self.ends[0]
+        place -= self.at_low
+        if place < self.inside.size:
+            return int(_pick(self.inside[None], place)[0][0])
+        return self.ends[1] if place < self.inside.size + self.at_high else None
+
+
+def _keep(raw: np.ndarray, low: int, high: int | None, count_zeros: bool) -> _Kept | None:
+    """One pass over `raw`; None once more than a quarter of all would have to be kept.
+
+    What equals an end is counted, not kept: ties, such as |u| = 1 all over in Adam's first step, cost nothing extra.
     """
-    above = zeros = top = 0
+    reached = at_high = above = zeros = top = 0
     kept: list[np.ndarray] = []
     room = raw.size // 4
     mask, buffer = np.iinfo(raw.dtype).max, np.empty(_CHUNK, raw.dtype)
     for start in range(0, raw.size, _CHUNK):
         piece = raw[start : start + _CHUNK]
         bits = np.bitwise_and(piece, mask, out=buffer[: piece.size])
-        inside = bits >= low
+        reached += int(np.count_nonzero(bits >= low))
+        inside = bits > low
         if count_zeros and bits.min() == 0:
             zeros += piece.size - int(np.count_nonzero(bits))
         if high is not None:
-            top = max(top, int(bits.max()))
             above += int(np.count_nonzero(bits > high))
-            inside &= bits <= high
+            at_high += int(np.count_nonzero(bits == high)) if high > low else 0
+            inside &= bits < high
+        top = max(top, int(bits.max()))
         kept.append(bits[inside.nonzero()[0]])
         room -= kept[-1].size
         if room < 0:
             return None
-    candidates = np.concatenate(kept)
-    return candidates, raw.size - above - candidates.size, zeros, top
+    between = np.concatenate(kept)
+    at_low = reached - above - at_high - between.size
+    return _Kept((low, high), raw.size - reached, at_low, at_high, between, zeros, top)
+
+
+def _has_ties(x: Array) -> bool:
+    """Whether a sample of some 1000 entries repeats itself: on few distinct values numpy's selection is far slower."""
+    per_side = round(1024 ** (1 / max(x.ndim, 1)))
+    sample = np.sort(
+        _magnitudes(x[tuple([slice(None, None, max(side // per_side, 1)) for side in x.shape])]), axis=None
+    )
+    return bool(np.count_nonzero(np.diff(sample) == 0) > sample.size // 16)
 
 
 def _count_zeros(bits: np.ndarray) -> np.ndarray:

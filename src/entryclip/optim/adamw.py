@@ -91,5 +91,5 @@ class AdamW(Staged):
     def direction(g: Tensor, p: Tensor, state: dict[str, Any], group: Group) -> Direction:
         (beta1, beta2), step = group["betas"], state["step"].item()
         second = state["max_exp_avg_sq" if group["amsgrad"] else "exp_avg_sq"]
-        denominator = (second.sqrt() / (1 - beta2**step) ** 0.5).add_(group["eps"])
+        denominator = second.sqrt().div_((1 - beta2**step) ** 0.5).add_(group["eps"])
         return Direction(state["exp_avg"], denominator, divisor=1 - beta1**step)

@@ -1,9 +1,12 @@
 """What a method makes of a gradient, and how the matrices lie in a parameter."""
 
+import math
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from ..arrays import on_host
 
 
 class Direction(NamedTuple):
@@ -15,10 +18,11 @@ class Direction(NamedTuple):
     divisor: float = 1.0
 
     def tensor(self) -> Tensor:
-        """U itself, for a clip to act on; the numerator is not written to."""
-        u = self.numerator if self.denominator is None else self.numerator / self.denominator
+        """U itself, for a clip to act on, in the memory of the denominator; the numerator is not written to."""
         factor = self.scale / self.divisor
-        return u if factor == 1 else u * factor
+        if self.denominator is None:
+            return self.numerator if factor == 1 else self.numerator * factor
+        return torch.div(self.numerator, self.denominator, out=self.denominator).mul_(factor)
 
     def move_(self, p: Tensor, lr: Any) -> None:
         """p <- p - lr U, in the operations and the order of torch.optim: the same bits."""
@@ -62,4 +66,6 @@ def check_layout(p: Tensor, group: dict[str, Any]) -> None:
 
 def propagated(clipped: Tensor, x: Tensor) -> Tensor:
     """`clipped` with NaN wherever `x` is not finite: an operator's limit must not hide an overflow."""
-    return torch.add(clipped, x, alpha=0) if not torch.is_complex(x) else clipped
+    if on_host(x) and math.isfinite(x.sum().item()):  # one pass instead of three where the host may look
+        return clipped
+    return torch.add(clipped, x, alpha=0)
