@@ -41,7 +41,8 @@ def iterate(x: Array, steps: Sequence[Quintic]) -> Array:
     if isinstance(y, torch.Tensor):
         y = y.reshape((-1, *shape[-2:]))
         few = max(_CACHED // math.prod(shape[-2:]), 1) if y.device.type == "cpu" else len(y)
-        y = torch.cat([_take_steps(part, steps) for part in torch.split(y, few)])
+        parts = [_take_steps(part, steps) for part in torch.split(y, few)]
+        y = parts[0] if len(parts) == 1 else torch.cat(parts)
     else:
         y = _take_steps(y, steps)
     y = y.reshape(shape)

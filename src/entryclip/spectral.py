@@ -42,15 +42,14 @@ def msign(x: Array, method: str = "newton_schulz", *, dtype: Any = None) -> Arra
         raise ValueError(f"method must be one of {', '.join(_METHODS)}, got {method!r}")
     if 0 in x.shape:
         return x + 0
-    top, unit, norm = scaled_norm(widen(x))
-    finite = top < _INF
-    unit = xp.where(finite, unit / xp.where(norm == 0, 1.0, norm), 0.0)  # of Frobenius norm 1
+    unit, finite = _normalized(widen(x))
     if method in ("newton_schulz", "polar_express"):
         unit = cast(unit, dtype or _short_precision(getattr(getattr(x, "device", None), "type", "cpu"), unit.dtype))
         check_floating(unit, "dtype")
     elif dtype is not None:
         raise ValueError(f"dtype is for newton_schulz and polar_express; {method} has its own precision")
-    return cast(xp.where(finite, _METHODS[method](unit), _NAN), x.dtype)
+    sign = _METHODS[method](unit)
+    return cast(sign if finite is True else xp.where(finite, sign, _NAN), x.dtype)
 
 
 def spectral_clip(x: Array, c: Any) -> Array:
@@ -106,6 +105,18 @@ def soft_spectral_clip(x: Array, c: Any) -> Array:
         pair = xp.concatenate([left, eye_like(y) * r + xp.zeros_like(left[..., :1])], -1) / size
         polar = _polar(pair, r / size)[..., : y.shape[-1]]
         return cast(_limits(y, c, top, xp.where(unchanged, y, polar * c)), x.dtype)
+
+
+def _normalized(y: Array) -> tuple[Array, Any]:
+    """Each matrix of `y` with Frobenius norm 1, and which are finite (True: all); the others, and zero, become zero."""
+    xp = namespace(y)
+    if xp is torch and on_host(y):  # the usual case, without the passes that guard the others
+        size = torch.linalg.matrix_norm(y.detach(), keepdim=True)
+        if bool(((size > 1e-15) & (size < 1e15)).all()) and not (torch.is_grad_enabled() and y.requires_grad):
+            return y / size, True
+    top, unit, norm = scaled_norm(y)
+    finite = top < _INF
+    return xp.where(finite, unit / xp.where(norm == 0, 1.0, norm), 0.0), finite
 
 
 def _soft_vector_clip(y: Array, c: Array, top: Array, unit: Array, norm: Array) -> Array:

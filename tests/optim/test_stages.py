@@ -155,6 +155,11 @@ def test_convolutions_flatten_to_one_matrix():
 def test_muon_takes_equal_shapes_together_and_others_apart(monkeypatch):
     """In stacks of bounded size, with the same result."""
     shapes = [(8, 12), (12, 8), (8, 12), (8, 12), (2, 8, 12)]
+    params = [torch.nn.Parameter(torch.ones(shape)) for shape in shapes]
+    for p in params:
+        p.grad = torch.ones_like(p)
+    together = [len(batch) for batch in optim.Muon.batches({"params": params})]
+    assert together == [3, 1, 1]
     results = []
     for limit in (1, 1 << 22):
         monkeypatch.setattr(optim.muon, "_STACK", limit)

@@ -14,7 +14,8 @@ from ..spectral import msign
 from .direction import Direction, as_matrices
 from .staged import Group, Staged
 
-_STACK = 1 << 22  # entries whose matrix signs are taken together
+_STACK = 1 << 22  # entries whose matrix signs are taken together, on a device
+_CACHED = 1 << 17  # and on a CPU, which gains nothing from a stack that leaves its cache
 
 
 class Muon(Staged):
@@ -88,7 +89,8 @@ class Muon(Staged):
             if p.grad is not None:
                 alike.setdefault((p.shape, p.dtype, p.device), []).append(p)
         for params in alike.values():
-            few = max(_STACK // max(params[0].numel(), 1), 1)
+            limit = min(_STACK, _CACHED) if params[0].device.type == "cpu" else _STACK
+            few = max(limit // max(params[0].numel(), 1), 1)
             yield from (params[i : i + few] for i in range(0, len(params), few))
 
     @staticmethod
