@@ -17,7 +17,7 @@ from ..clip import Clip, hard
 from ..spectral import soft_spectral_clip
 from ..thresholds import Fixed, FollowLR
 from .adamw import AdamW
-from .direction import as_matrices, from_matrices
+from .direction import as_matrices, from_matrices, propagated
 from .muon import Muon
 from .staged import Group, Staged
 
@@ -97,7 +97,7 @@ class AdaMuon(Muon):
 
     @staticmethod
     def sign(m: Tensor, group: Group) -> Tensor:
-        return Muon.sign(torch.sign(m), group)
+        return Muon.sign(propagated(torch.sign(m), m), group)  # torch.sign makes NaN 0 and inf 1
 
     @staticmethod
     def after_sign(o: Tensor, p: Tensor, state: dict[str, Any], group: Group) -> Tensor:

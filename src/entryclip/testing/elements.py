@@ -1,13 +1,6 @@
-"""The conformance suite: what every operator and threshold rule must keep, for this package's own and for yours.
+"""Laws of operators and threshold rules.
 
-    from entryclip.testing import check_operator, check_rule
-
-    def test_mine():
-        check_operator(my_operator)
-        check_rule(MyRule(0.9))
-
-A check raises AssertionError with the law that is broken and the case that breaks it. Operators are run in torch, numpy
-and, where it is installed, jax, in every float dtype; the same fixed inputs each time.
+Operators are run in torch, numpy and, where it is installed, jax, in every float dtype, on the same inputs each time.
 """
 
 import importlib
@@ -19,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from .arrays import Array, dtype_name, widen
-from .thresholds import Step
+from ..arrays import Array, dtype_name, widen
+from ..thresholds import Step
 
 _INF, _NAN = float("inf"), float("nan")
 _DTYPES = ("float64", "float32", "bfloat16", "float16")
