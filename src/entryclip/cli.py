@@ -29,7 +29,7 @@ def reproduce(name: str, /, quick: bool = False, out: Path = Path("out")) -> Non
     """Rerun an experiment of the paper: its rows, figures, claims and a page with all of them.
 
     Args:
-        name: an experiment (operators), or all of them (all)
+        name: an experiment (operators, learning-rate), or all of them (all)
         quick: the small version, for a first look
         out: the folder for the results
     """
@@ -70,7 +70,7 @@ def _show_claims(results: Path, names: Sequence[str]) -> None:
 
     from .experiments.store import load_record
 
-    table = Table("experiment", "claim", "measured", "", title="What the paper says, and what was measured")
+    table = Table("experiment", "claim", "measured", "", title="Claims, and what was measured")
     for name in names:
         for claim in load_record(results / name)["claims"]:
             verdict = "[green]holds[/]" if claim["holds"] else "[red]does not hold[/]"
