@@ -15,6 +15,7 @@ Q = 0.995
 
 def run() -> Iterator[Result]:
     yield from against_torch_and_numpy()
+    yield from guess_and_ties()
     yield from over_sizes()
     yield from memory()
 
@@ -47,6 +48,32 @@ def against_torch_and_numpy() -> Iterator[Result]:
         yield Result(
             f"quantile_abs ({name}) / numpy.partition, {shape}", times[name] / times["numpy"], limit, False, detail
         )
+
+
+def guess_and_ties() -> Iterator[Result]:
+    """A guess is looked at from 2^22 entries on; ties are what Adam's first step gives: |u| = 1 but for rounding."""
+    x = torch.randn(1 << 23, generator=torch.Generator().manual_seed(0))
+    near = 1.02 * ec.quantile_abs(x, Q).item()
+    g = torch.randn(768, 3072, generator=torch.Generator().manual_seed(0))
+    ties = (0.1 * g / (1 - 0.9)) / ((0.001 * g * g / (1 - 0.999)).sqrt() + 1e-8)
+    flat, k = ties.numpy().ravel(), int(Q * (ties.numel() - 1))
+    assert ec.quantile_abs(x, Q, near=near).item() == ec.quantile_abs(x, Q).item()
+    assert abs(ec.quantile_abs(ties, Q).item() - float(np.quantile(np.abs(flat.astype(np.float64)), Q))) < 1e-7
+    times = side_by_side(
+        {
+            "cold": lambda: ec.quantile_abs(x, Q),
+            "near": lambda: ec.quantile_abs(x, Q, near=near),
+            "numpy": lambda: np.partition(flat, k),
+            "ties": lambda: ec.quantile_abs(ties, Q),
+        },
+        rounds=9,
+    )
+    detail = f"{milliseconds(times['near'])} against {milliseconds(times['cold'])}"
+    yield Result("quantile_abs, near / cold, 2^23 entries", times["near"] / times["cold"], 1.1, False, detail)
+    detail = f"{milliseconds(times['ties'])} against {milliseconds(times['numpy'])}"
+    yield Result(
+        "quantile_abs / numpy.partition, Adam's first update", times["ties"] / times["numpy"], 1.0, False, detail
+    )
 
 
 def over_sizes() -> Iterator[Result]:
