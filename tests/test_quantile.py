@@ -81,7 +81,7 @@ def test_three_ways_one_answer(seed, q, nonzero):
 
 
 @pytest.mark.parametrize("kind", ["few values", "all equal", "rounded", "one distinct"])
-@pytest.mark.parametrize("shape", [(1 << 16,), (256, 256), (2, 200, 200)])
+@pytest.mark.parametrize("shape", [(1 << 17,), (512, 256), (2, 400, 400)])
 def test_ties(kind, shape):
     """Adam's first step: |u| = 1 up to rounding. numpy's selection would take ten times as long."""
     rng = np.random.default_rng(0)
