@@ -32,7 +32,7 @@ def run(ours, theirs, mine, yours, steps, scale=1.0):
             assert (p.grad is None) if grad is None else torch.equal(p.grad, grad)  # read, never written
 
 
-def both(ours, theirs, options, dtype=torch.float32, steps=100, **extra):
+def check_both(ours, theirs, options, dtype=torch.float32, steps=100, **extra):
     mine, yours = parameters(dtype), parameters(dtype)
     run(ours(mine, **options, **extra), theirs(yours, foreach=False, **options), mine, yours, steps)
     for a, b in zip(mine, yours, strict=True):
@@ -46,17 +46,17 @@ def both(ours, theirs, options, dtype=torch.float32, steps=100, **extra):
 def test_adamw_to_the_bit(amsgrad, maximize, weight_decay, betas):
     options = {"lr": 0.01, "betas": betas, "eps": 1e-6, "weight_decay": weight_decay}
     options |= {"amsgrad": amsgrad, "maximize": maximize}
-    both(optim.AdamW, torch.optim.AdamW, options, post=None)
+    check_both(optim.AdamW, torch.optim.AdamW, options, post=None)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
 def test_adamw_in_other_dtypes(dtype):
-    both(optim.AdamW, torch.optim.AdamW, {"lr": 0.01}, dtype=dtype, post=None)
+    check_both(optim.AdamW, torch.optim.AdamW, {"lr": 0.01}, dtype=dtype, post=None)
 
 
 def test_tensor_learning_rate():
-    both(optim.AdamW, torch.optim.AdamW, {"lr": torch.tensor(0.01)}, post=None)
-    both(optim.SGD, torch.optim.SGD, {"lr": torch.tensor(0.01), "momentum": 0.9})
+    check_both(optim.AdamW, torch.optim.AdamW, {"lr": torch.tensor(0.01)}, post=None)
+    check_both(optim.SGD, torch.optim.SGD, {"lr": torch.tensor(0.01), "momentum": 0.9})
 
 
 SGD_OPTIONS = [
@@ -68,7 +68,7 @@ SGD_OPTIONS = [
 
 @pytest.mark.parametrize("options", SGD_OPTIONS, ids=str)
 def test_sgd_to_the_bit(options):
-    both(optim.SGD, torch.optim.SGD, {"lr": 0.01, **options})
+    check_both(optim.SGD, torch.optim.SGD, {"lr": 0.01, **options})
 
 
 @pytest.mark.parametrize("adjust_lr_fn", [None, "original", "match_rms_adamw"])
