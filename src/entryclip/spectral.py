@@ -10,26 +10,28 @@ or inf in it becomes NaN.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from .arrays import Array, cast, check_floating, double, eye_like, namespace, on_host, quiet, threshold_like, widen
 from .operators import global_clip, scaled_norm
-from .quintics import NEWTON_SCHULZ, POLAR_EXPRESS, iterate, minimax_quintics, polar_factor
+from .quintics import NEWTON_SCHULZ, POLAR_EXPRESS, Quintic, iterate, minimax_quintics, polar_factor
 
 _INF, _NAN = float("inf"), float("nan")
 
 
-def msign(x: Array, method: str = "newton_schulz", *, dtype: Any = None) -> Array:
+def msign(x: Array, method: str | Sequence[Quintic] = "newton_schulz", *, dtype: Any = None) -> Array:
     """The matrix sign U V^T of x = U S V^T, batched over leading dimensions. Zero stays zero.
 
     newton_schulz   Jordan's five quintic steps, Muon's own: singular values in [.68, 1.14] (1.21 for small ones)
     polar_express   five optimised steps: [.86, 1.14]
     exact           iterations to the precision of the dtype; singular values below 8 eps of the norm end in [0, 1]
     svd             by singular value decomposition in fp64; those end at 0
+    [(a, b, c)]     your own quintic steps, on the matrix divided by its Frobenius norm
 
-    `dtype` is the precision of the two short iterations: by default fp32 on a CPU, where bf16 products are slower,
+    `dtype` is the precision of the short iterations: by default fp32 on a CPU, where bf16 products are slower,
     and bf16 elsewhere; fp64 stays fp64.
 
     >>> import torch
@@ -38,17 +40,18 @@ def msign(x: Array, method: str = "newton_schulz", *, dtype: Any = None) -> Arra
             [ 0., -1.]])
     """
     xp = check_matrix(x)
-    if method not in _METHODS:
-        raise ValueError(f"method must be one of {', '.join(_METHODS)}, got {method!r}")
+    short = not isinstance(method, str) or method in ("newton_schulz", "polar_express")
+    if isinstance(method, str) and method not in _METHODS:
+        raise ValueError(f"method must be one of {', '.join(_METHODS)}, or quintic steps, got {method!r}")
     if 0 in x.shape:
         return x + 0
     unit, finite = _normalized(widen(x))
-    if method in ("newton_schulz", "polar_express"):
+    if short:
         unit = cast(unit, dtype or _short_precision(getattr(getattr(x, "device", None), "type", "cpu"), unit.dtype))
         check_floating(unit, "dtype")
     elif dtype is not None:
         raise ValueError(f"dtype is for newton_schulz and polar_express; {method} has its own precision")
-    sign = _METHODS[method](unit)
+    sign = _METHODS[method](unit) if isinstance(method, str) else iterate(unit, method)
     return cast(sign if finite is True else xp.where(finite, sign, _NAN), x.dtype)
 
 

@@ -83,6 +83,24 @@ def test_muon_in_the_same_precision(adjust_lr_fn, nesterov, monkeypatch):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-6)
 
 
+def test_muon_with_other_steps(monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "bfloat16", lambda x: x.clone())
+    mine, yours = ([torch.nn.Parameter(torch.zeros(8, 12))] for _ in range(2))
+    options = (0.02, 0.1, 0.9, False, (2.0, -1.5, 0.5), 1e-7, 7, "match_rms_adamw")  # torch's order
+    run(optim.Muon(mine, *options, pre=None), torch.optim.Muon(yours, *options), mine, yours, 5)
+    torch.testing.assert_close(mine[0], yours[0], rtol=0, atol=1e-6)
+
+
+def test_torchs_flags_are_known():
+    w = torch.nn.Parameter(torch.zeros(2, 2))
+    optim.AdamW([w], foreach=True)
+    with pytest.warns(UserWarning, match="fused=True has no effect yet"):
+        optim.AdamW([w], fused=True)
+    for flag in ("capturable", "differentiable"):
+        with pytest.raises(ValueError, match="not supported: leave them False"):
+            optim.AdamW([w], **{flag: True})
+
+
 def test_muon_is_scale_free_where_torchs_is_not():
     """torch divides by max(norm, 1e-7): a tiny gradient stalls."""
     w = torch.nn.Parameter(torch.zeros(16, 16))

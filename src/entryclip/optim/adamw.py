@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..clip import Clip, smooth
 from .direction import Direction
-from .staged import Group, Staged
+from .staged import Group, Staged, check_torch_flags
 
 
 class AdamW(Staged):
@@ -41,11 +41,16 @@ class AdamW(Staged):
         amsgrad: bool = False,
         *,
         maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
         grad: Clip | None = None,
         post: Clip | None = smooth(0.995),  # noqa: B008 - frozen
         nonfinite: str = "propagate",
         clip_vectors: bool = False,
     ):
+        check_torch_flags(capturable=capturable, differentiable=differentiable, fused=fused)
         own = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad}
         common = {
             "maximize": maximize,

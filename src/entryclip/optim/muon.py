@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..clip import Clip, smooth
 from ..operators import global_clip
+from ..quintics import NEWTON_SCHULZ
 from ..spectral import msign
 from .direction import Direction, as_matrices
 from .staged import Group, Staged
@@ -23,8 +24,8 @@ class Muon(Staged):
 
     `adjust_lr_fn` scales the update: "original" (or None) by sqrt(max(1, rows/columns)), "match_rms_adamw", the
     paper's, by 0.2 sqrt(max(rows, columns)), "none" not at all. `method` is the matrix sign's, see `entryclip.msign`;
-    `precision` the dtype of its iterations, by default chosen by device. Parameters of more than two dimensions are
-    batches of matrices.
+    `precision` the dtype of its iterations, by default chosen by device. `eps` is there for torch's sake: no gradient
+    is too small. Parameters of more than two dimensions are batches of matrices.
 
     >>> import torch
     >>> w = torch.nn.Parameter(torch.zeros(4, 4))
@@ -44,6 +45,9 @@ class Muon(Staged):
         weight_decay: float = 0.1,
         momentum: float = 0.95,
         nesterov: bool = True,
+        ns_coefficients: tuple[float, float, float] = NEWTON_SCHULZ[0],
+        eps: float = 1e-7,
+        ns_steps: int = 5,
         adjust_lr_fn: str | None = None,
         *,
         method: str = "newton_schulz",
@@ -55,14 +59,17 @@ class Muon(Staged):
         nonfinite: str = "propagate",
     ):
         own = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "nesterov": nesterov}
-        sign = {"adjust_lr_fn": adjust_lr_fn, "sign": method, "precision": precision}
+        steps = {"ns_coefficients": ns_coefficients, "eps": eps, "ns_steps": ns_steps}
+        sign = {**steps, "adjust_lr_fn": adjust_lr_fn, "sign": method, "precision": precision}
         common = {"maximize": maximize, "grad": grad, "pre": pre, "post": post, "nonfinite": nonfinite}
         super().__init__(params, {"method": self.name, **own, **sign, **common})
 
     @classmethod
     def options(cls) -> Group:
         own = {"lr": 1e-3, "weight_decay": 0.1, "momentum": 0.95, "nesterov": True}
-        return {**own, "adjust_lr_fn": None, "sign": "newton_schulz", "precision": None, "pre": smooth(0.99)}
+        steps = {"ns_coefficients": NEWTON_SCHULZ[0], "eps": 1e-7, "ns_steps": 5}
+        sign = {"adjust_lr_fn": None, "sign": "newton_schulz", "precision": None}
+        return {**own, **steps, **sign, "pre": smooth(0.99)}
 
     @staticmethod
     def check(group: Group) -> None:
@@ -73,6 +80,13 @@ class Muon(Staged):
                 f"adjust_lr_fn must be one of {', '.join(map(str, _SCALES))}, got {group['adjust_lr_fn']!r}"
             )
         msign(torch.ones(1, 1), group["sign"])  # refuses an unknown method
+        if not (
+            isinstance(group["ns_steps"], int) and 0 < group["ns_steps"] < 100 and len(group["ns_coefficients"]) == 3
+        ):
+            raise ValueError(
+                f"ns_steps must be from 1 to 99 and ns_coefficients three numbers, "
+                f"got {group['ns_steps']} and {group['ns_coefficients']}"
+            )
         for stage in ("pre", "post"):
             if group[stage] is not None and group[stage].operator is global_clip:
                 effect = "shrinks the orthogonalised update" if stage == "post" else "is undone by the matrix sign"
@@ -108,7 +122,9 @@ class Muon(Staged):
 
     @staticmethod
     def sign(m: Tensor, group: Group) -> Tensor:
-        return msign(m, group["sign"], dtype=group["precision"])
+        own_steps = (tuple(group["ns_coefficients"]),) * group["ns_steps"]
+        method = own_steps if group["sign"] == "newton_schulz" else group["sign"]
+        return msign(m, method, dtype=group["precision"])
 
 
 def _original(rows: int, columns: int) -> float:

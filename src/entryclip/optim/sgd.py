@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..clip import Clip
 from .direction import Direction
-from .staged import Group, Staged
+from .staged import Group, Staged, check_torch_flags
 
 
 class SGD(Staged):
@@ -38,11 +38,15 @@ class SGD(Staged):
         nesterov: bool = False,
         *,
         maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
         grad: Clip | None = None,
         post: Clip | None = None,
         nonfinite: str = "propagate",
         clip_vectors: bool = False,
     ):
+        check_torch_flags(differentiable=differentiable, fused=fused)
         own = {
             "lr": lr,
             "momentum": momentum,

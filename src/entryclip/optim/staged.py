@@ -254,6 +254,14 @@ class Staged(torch.optim.Optimizer):
                     self.state[p][key] = value.detach().clone().to(p.device)
 
 
+def check_torch_flags(*, capturable: bool = False, differentiable: bool = False, fused: bool | None = None) -> None:
+    """torch's flags, so that one changed import is enough: what cannot be done is refused or said."""
+    if capturable or differentiable:
+        raise ValueError("capturable and differentiable are not supported: leave them False")
+    if fused:
+        warnings.warn("fused=True has no effect yet: the plain path is used", stacklevel=3)
+
+
 def clips(group: Group, stage: str, p: Tensor) -> bool:
     """Whether this stage clips this parameter: matrices always, vectors and scalars only if asked to."""
     return group[stage] is not None and (p.ndim >= 2 or group["clip_vectors"])
