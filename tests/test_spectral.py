@@ -166,6 +166,15 @@ def test_soft_spectral_clip_without_the_host():
     torch.testing.assert_close(compiled, ec.soft_spectral_clip(x, 1.0), rtol=0, atol=1e-4)
 
 
+def test_soft_spectral_clip_without_the_host_at_the_far_end():
+    x = with_singular_values((torch.arange(256) < 128).float()).float()
+    u, s, vh = torch.linalg.svd(x.double())
+    c = 1e-4
+    expected = u * (s / torch.sqrt(1 + (s / c) ** 2)) @ vh
+    traced = torch.from_numpy(np.asarray(jax.jit(lambda x: ec.soft_spectral_clip(x, c))(x.numpy())).copy())
+    assert torch.linalg.matrix_norm(traced - expected, 2) < 4e-3 * c
+
+
 def test_vectors_and_shapes():
     v = torch.tensor([3.0, 4.0])
     torch.testing.assert_close(ec.spectral_clip(v, 1.0), ec.global_clip(v, 1.0))
