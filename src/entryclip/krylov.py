@@ -59,14 +59,13 @@ def top_singular(
         found = _measure(xp, wide, left[..., :k], s[..., :k], vh[..., :k, :].mT)
     else:
         start = (generator or np.random.default_rng(0)).standard_normal((*wide.shape[:-1], k + _EXTRA))
-        found = _krylov(xp, wide, k, constant(start, wide), tol, restarts)
+        found = _krylov(xp, wide, k, xp.linalg.qr(constant(start, wide))[0], tol, restarts)
     u, s, v, residual = found
     return TopSingular(v if tall else u, s * top[..., 0], u if tall else v, residual)
 
 
-def _krylov(xp: Any, y: Array, k: int, start: Array, tol: float, restarts: int) -> TopSingular:
-    """Leading triplets of `y`, (..., m, n) with m <= n, from a first block of columns."""
-    block = xp.linalg.qr(constant(start, y))[0]
+def _krylov(xp: Any, y: Array, k: int, block: Array, tol: float, restarts: int) -> TopSingular:
+    """Leading triplets of `y`, (..., m, n) with m <= n, from a first block of orthonormal columns."""
     for _ in range(restarts + 1):
         basis, image = _grow(xp, y, block)
         ritz, s, v = _ritz(xp, image, block.shape[-1])
@@ -99,9 +98,8 @@ def _grow(xp: Any, y: Array, block: Array) -> tuple[Array, Array]:
         for _ in range(2):  # once leaves a trace of the old basis, twice is enough (Giraud et al. 2005)
             new = xp.linalg.qr(new - basis @ (basis.mT @ new))[0]
         basis, image = xp.concatenate([basis, new], -1), xp.concatenate([image, y.mT @ new], -1)
-    if bool(
-        xp.abs(basis.mT @ basis - eye_like(basis.mT)).max() > 1e-3
-    ):  # the space was exhausted: new blocks were noise
+    deviation = xp.abs(basis.mT @ basis - eye_like(basis.mT)).max()
+    if bool(deviation > 1e-3):  # the space was exhausted: the last blocks were noise
         basis = xp.linalg.qr(basis)[0]
         image = y.mT @ basis
     return basis, image

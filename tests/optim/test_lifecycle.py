@@ -67,6 +67,20 @@ def test_copies_go_on_alike(name, duplicate):
         assert torch.equal(a, b)
 
 
+def test_thresholds_find_their_parameter_whatever_its_number():
+    """A checkpoint may number parameters as it likes; thresholds go where the moments go."""
+    saved = MAKERS["adamw"](params := parameters(torch.bfloat16))
+    train(saved, 0, 3)
+    checkpoint = copy.deepcopy(saved.state_dict())
+    checkpoint["state"] = {10 + place: state for place, state in checkpoint["state"].items()}
+    checkpoint["param_groups"][0]["params"] = [10, 11]
+    other = MAKERS["adamw"](twins := parameters(torch.bfloat16))
+    other.load_state_dict(checkpoint)
+    for p, twin in zip(params, twins, strict=True):
+        assert torch.equal(saved.state[p]["post_average"], other.state[twin]["post_average"])
+        assert other.state[twin]["post_average"].dtype == torch.float32
+
+
 def test_another_clip_on_loading_is_said():
     saved = MAKERS["adamw"](parameters())
     train(saved, 0, 2)

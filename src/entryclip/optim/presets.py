@@ -31,7 +31,12 @@ def spectra(params: Iterable[Any], lr: float = 1e-3, *, threshold: float = 10.0,
     >>> spectra([w], lr=1e-3).param_groups[0]["post"]
     soft_spectral_clip(10 x lr/0.001)
     """
-    return AdamW(params, lr, **{**options, "post": Clip(soft_spectral_clip, FollowLR(Fixed(threshold), base_lr=lr))})
+    return AdamW(params, lr, **{**options, "post": spectra_clip(lr, threshold)})
+
+
+def spectra_clip(lr: float, threshold: float = 10.0) -> Clip:
+    """SPECTRA's clip of the update, at `threshold` for this learning rate and following it."""
+    return Clip(soft_spectral_clip, FollowLR(Fixed(threshold), base_lr=lr))
 
 
 def root(params: Iterable[Any], lr: float = 1e-3, *, q: float = 0.9, **options: Any) -> Muon:

@@ -13,9 +13,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from ..clip import Clip, smooth
-from ..spectral import soft_spectral_clip
-from ..thresholds import Fixed, FollowLR
+from .presets import spectra_clip
 from .staged import Staged
 
 ROLES = ("hidden", "embedding", "head", "vector")
@@ -117,14 +115,10 @@ def _role(
     path = name.rpartition(".")[0]
     if isinstance(module, nn.Linear) and (_HEADS.search(path) or module.out_features in vocabularies):
         return "head", "maps to the vocabulary" if module.out_features in vocabularies else f"is called {path}"
-    if not isinstance(module, nn.Linear) and name.endswith(".weight") is False and _TABLES.search(name):
+    if not name.endswith("weight") and _TABLES.search(name):
         return "embedding", "a bare parameter with the name of a table"
-    kind = type(module).__name__
-    return "hidden", f"a matrix of {kind}" if p.ndim == 2 else f"{_describe(p)} of {kind}"
-
-
-def _describe(p: Tensor) -> str:
-    return "a convolution" if p.ndim > 3 else "a batch of matrices"
+    what = "a matrix" if p.ndim == 2 or isinstance(module, nn.modules.conv._ConvNd) else "a batch of matrices"
+    return "hidden", f"{what} of {type(module).__name__}"
 
 
 def _layout(name: str, p: Tensor, module: nn.Module) -> dict[str, Any]:
@@ -141,12 +135,11 @@ def _layout(name: str, p: Tensor, module: nn.Module) -> dict[str, Any]:
 
 
 def _own_options(method: str, lr: float) -> dict[str, Any]:
-    if method == "muon":
-        return {"method": "muon", "pre": smooth(0.99)}
-    if method == "adamw":
-        return {"method": "adamw", "post": smooth(0.995)}
+    """Muon's and AdamW's own defaults hold the paper's clips already."""
+    if method in ("muon", "adamw"):
+        return {"method": method}
     if method == "spectra":
-        return {"method": "adamw", "post": Clip(soft_spectral_clip, FollowLR(Fixed(10.0), base_lr=lr))}
+        return {"method": "adamw", "post": spectra_clip(lr)}
     raise ValueError(f"method must be one of muon, adamw, spectra, got {method!r}")
 
 

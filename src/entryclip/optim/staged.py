@@ -17,7 +17,7 @@ from ..arrays import is_number
 from ..clip import Clip
 from ..thresholds import Step
 from .direction import Direction, as_matrices, check_layout, from_matrices, propagated
-from .telemetry import ClipReport, clip_report
+from .telemetry import ClipReport, clip_report, named
 
 STAGES = ("grad", "pre", "post")
 NONFINITE = ("propagate", "skip", "raise")
@@ -180,16 +180,13 @@ class Staged(torch.optim.Optimizer):
 
     def _may_proceed(self) -> bool:
         """Apply the policy for gradients that are not finite; whether this step is to be taken."""
-        for group in self.param_groups:
+        for number, group in enumerate(self.param_groups):
             if group["nonfinite"] == "propagate":
                 continue
-            for i, p in enumerate(group["params"]):
+            for name, p in named(group, number):
                 if p.grad is None or bool(torch.isfinite(p.grad).all()):
                     continue
                 if group["nonfinite"] == "raise":
-                    name = group.get("param_names", [f"number {k} of its group" for k in range(len(group["params"]))])[
-                        i
-                    ]
                     raise FloatingPointError(f"the gradient of parameter {name}, shape {tuple(p.shape)}, is not finite")
                 for each in self.param_groups:
                     each["skipped"] += 1
@@ -243,13 +240,14 @@ class Staged(torch.optim.Optimizer):
                     warnings.warn(f"saved with {stage}={merged[stage]}, going on with {live[stage]}", stacklevel=2)
                 merged[stage] = live[stage]
         super().load_state_dict({**state_dict, "param_groups": groups or state_dict["param_groups"]})
-        self._restore_dtypes(state_dict["state"])
+        self._restore_dtypes(state_dict)
 
-    def _restore_dtypes(self, saved: dict[int, dict[str, Any]]) -> None:
+    def _restore_dtypes(self, saved: dict[str, Any]) -> None:
         """torch has cast every floating state to its parameter's dtype; thresholds must keep theirs."""
         params = [p for group in self.param_groups for p in group["params"]]
-        for index, p in enumerate(params):
-            for key, value in saved.get(index, {}).items():
+        places = [place for group in saved["param_groups"] for place in group["params"]]
+        for place, p in zip(places, params, strict=True):
+            for key, value in saved["state"].get(place, {}).items():
                 if key.startswith(tuple(f"{stage}_" for stage in STAGES)) and isinstance(value, Tensor):
                     self.state[p][key] = value.detach().clone().to(p.device)
 

@@ -1,6 +1,7 @@
 """What the clips do, worked out from the optimizer's state when somebody asks: it costs nothing until then."""
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -49,12 +50,17 @@ def clip_report(optimizer: "Staged", top: int | None = None) -> ClipReport:
     """
     rows = []
     for number, group in enumerate(optimizer.param_groups):
-        names = group.get("param_names") or [f"group {number} parameter {i}" for i in range(len(group["params"]))]
-        for p, name in zip(group["params"], names, strict=True):
+        for name, p in named(group, number):
             for stage, x in _stage_inputs(optimizer, p, group):
                 rows.append(_row(optimizer, p, group, stage, x, name))
     rows.sort(key=lambda row: -row.largest if not math.isnan(row.largest) else -math.inf)
     return ClipReport(rows[:top])
+
+
+def named(group: dict[str, Any], number: int) -> Iterator[tuple[str, Tensor]]:
+    """The parameters of group `number` with their names, or their numbers where none were given."""
+    names = group.get("param_names") or [f"group {number} parameter {i}" for i in range(len(group["params"]))]
+    yield from zip(names, group["params"], strict=True)
 
 
 def _stage_inputs(optimizer: "Staged", p: Tensor, group: dict[str, Any]) -> list[tuple[str, Tensor]]:
