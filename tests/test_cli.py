@@ -13,6 +13,7 @@ def test_reproduce_all_says_where_the_report_is(tmp_path, capsys):
     assert "holds" in printed
     page = (tmp_path / "report.html").read_text()
     assert page.count("data:image/svg+xml") == 3
+    assert "entryclip reproduce learning-rate --quick<" in page  # the command that made it
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert "https://" not in page
 

@@ -56,7 +56,10 @@ def load_record(folder: Path) -> dict[str, Any]:
         record = dict(json.loads(path.read_text()))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path} is damaged ({error}): run the experiment again") from error
-    if missing := {"claims", "config", "seconds", "versions", "python", "machine", "commit"} - record.keys():
+    if (
+        missing := {"claims", "config", "config_hash", "seconds", "versions", "python", "machine", "commit"}
+        - record.keys()
+    ):
         raise ValueError(f"{path} lacks {', '.join(sorted(missing))}: run the experiment again")
     return record
 

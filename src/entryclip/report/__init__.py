@@ -7,7 +7,7 @@ from typing import Any
 import jinja2
 
 from .. import experiments
-from ..experiments.store import load_record
+from ..experiments.store import config_hash, load_record
 from ..files import write_text
 
 
@@ -37,7 +37,10 @@ def _section(folder: Path, name: str) -> dict[str, Any]:
         for figure, caption in module.CAPTIONS.items()
         if (folder / f"{figure}.svg").exists()
     ]
-    return {"title": module.TITLE, "name": name, "record": load_record(folder), "figures": figures}
+    record = load_record(folder)
+    full, quick = config_hash(module.Config()), config_hash(module.Config.quick())
+    flag = " --quick" if record["config_hash"] == quick != full else ""
+    return {"title": module.TITLE, "name": name, "flag": flag, "record": record, "figures": figures}
 
 
 def _data_uri(path: Path) -> str:
