@@ -1,6 +1,9 @@
 """Optimizer steps on block matrices of GPT-2 small, with a fresh gradient each step, against torch's own."""
 
 import copy
+import functools
+import itertools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,18 +30,27 @@ def parameters() -> list[torch.nn.Parameter]:
 def stepper(make: Callable[[Any], torch.optim.Optimizer], params: list[torch.nn.Parameter]) -> Callable[[], None]:
     """A step with one of several prepared gradients: fresh to the optimizer, free to the clock."""
     optimizer = make(params)
-    g = torch.Generator().manual_seed(1)
-    gradients = [[torch.randn(p.shape, generator=g) for p in params] for _ in range(2)]
-    count = 0
+    gradients = fresh_gradients([tuple(p.shape) for p in params])
 
     def step() -> None:
-        nonlocal count
-        count += 1
-        for p, gradient in zip(params, gradients[count % 2], strict=True):
+        for p, gradient in zip(params, next(gradients), strict=True):
             p.grad = gradient
         optimizer.step()
 
     return step
+
+
+@functools.cache
+def noise(seed: int) -> torch.Tensor:
+    return torch.randn(1 << 23, generator=torch.Generator().manual_seed(seed))
+
+
+def fresh_gradients(shapes: list[tuple[int, ...]]) -> Iterator[list[torch.Tensor]]:
+    """Views of long noise, at other places every step: new to the optimizer, and free to the clock."""
+    for step in itertools.count():
+        starts = [16 * ((7919 * step + 104729 * i) % (1 << 18)) for i in range(len(shapes))]
+        places = zip(starts, shapes, strict=True)
+        yield [noise(step % 3)[start : start + math.prod(shape)].view(shape) for start, shape in places]
 
 
 def papers_adamw(params: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
@@ -64,30 +76,59 @@ def papers_adamw(params: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
 
 
 def adamw() -> Iterator[Result]:
-    start = parameters()
+    running = ec.Clip(ec.smooth_shrinkage, ec.Running(ec.Quantile(0.995), beta=0.9))
+    fixed = ec.Clip(ec.smooth_shrinkage, ec.Fixed(1.0))
     makers: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
         "torch foreach": lambda p: torch.optim.AdamW(p, foreach=True),
         "torch fused": lambda p: torch.optim.AdamW(p, fused=True),
         "smooth(.995)": lambda p: ec.optim.AdamW(p),
         "no clip": lambda p: ec.optim.AdamW(p, post=None),
-        "fixed": lambda p: ec.optim.AdamW(p, post=ec.Clip(ec.smooth_shrinkage, ec.Fixed(1.0))),
+        "fused, smooth(.995)": lambda p: ec.optim.AdamW(p, fused=True),
+        "fused, Running": lambda p: ec.optim.AdamW(p, fused=True, post=running),
+        "fused, Fixed": lambda p: ec.optim.AdamW(p, fused=True, post=fixed),
+        "fused, no clip": lambda p: ec.optim.AdamW(p, fused=True, post=None),
     }
-    results = {name: copy.deepcopy(start) for name in [*makers, "listing"]}
-    steps = {name: stepper(make, results[name]) for name, make in makers.items()}
-    listing = stepper(papers_adamw, results["listing"])
-    for function in (steps["smooth(.995)"], listing):
-        function()
-        function()
-    for ours, theirs in zip(results["smooth(.995)"], results["listing"], strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
-    slow = side_by_side({"listing": listing, "ours": steps["smooth(.995)"]}, rounds=2)
-    times = side_by_side(steps, rounds=9)
-    base = times["torch foreach"]
-    for name, limit in (("smooth(.995)", 2.0), ("fixed", 2.0), ("no clip", 2.0)):
-        detail = f"{milliseconds(times[name])} against {milliseconds(base)}"
-        yield Result(f"AdamW, {name} / torch AdamW(foreach=True)", times[name] / base, limit, False, detail)
-    detail = f"{milliseconds(slow['ours'])} against {milliseconds(slow['listing'])}"
-    yield Result("AdamW, smooth(.995) over the paper's listing", slow["listing"] / slow["ours"], 10, True, detail)
+    start = parameters()
+    params = {name: copy.deepcopy(start) for name in [*makers, "listing"]}
+    steps = {name: stepper(make, params[name]) for name, make in makers.items()}
+    listing = stepper(papers_adamw, params["listing"])
+    slow = side_by_side({"listing": listing, "smooth(.995)": steps["smooth(.995)"]}, rounds=2)
+    assert_same(params["smooth(.995)"], params["listing"])
+    times = side_by_side({name: step for name, step in steps.items() if "fused" not in name}, rounds=9)
+    fast = side_by_side({name: step for name, step in steps.items() if "fused" in name}, rounds=31, warm_up=12)
+    for name in ("smooth(.995)", "no clip"):
+        yield cost(f"AdamW, {name} / torch AdamW(foreach=True)", times[name], times["torch foreach"], 2.0)
+    limits = {"smooth(.995)": 2.0, "Running": 1.3, "Fixed": 1.3, "no clip": 1.3}
+    for name, limit in limits.items():
+        yield cost(
+            f"AdamW(fused=True), {name} / torch AdamW(fused=True)", fast[f"fused, {name}"], fast["torch fused"], limit
+        )
+    yield gain("AdamW, smooth(.995) over the paper's listing", slow["smooth(.995)"], slow["listing"], 10)
+    check_fused_equals_plain(start)
+
+
+def check_fused_equals_plain(start: list[torch.nn.Parameter]) -> None:
+    results = []
+    for fused in (False, True):
+        params = copy.deepcopy(start)
+        step = stepper(lambda p, fused=fused: ec.optim.AdamW(p, fused=fused), params)
+        for _ in range(4):
+            step()
+        results.append(params)
+    assert_same(*results)
+
+
+def assert_same(ours: list[torch.nn.Parameter], theirs: list[torch.nn.Parameter]) -> None:
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+def cost(name: str, ours: float, theirs: float, limit: float) -> Result:
+    return Result(name, ours / theirs, limit, False, f"{milliseconds(ours)} against {milliseconds(theirs)}")
+
+
+def gain(name: str, ours: float, theirs: float, limit: float) -> Result:
+    return Result(name, theirs / ours, limit, True, f"{milliseconds(ours)} against {milliseconds(theirs)}")
 
 
 def muon() -> Iterator[Result]:
@@ -114,10 +155,7 @@ def muon() -> Iterator[Result]:
     for ours, theirs in zip(results["plain"], results["torch"], strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
     as_shipped = side_by_side({"shipped": shipped, "clipped": clipped}, rounds=2)
-    detail = f"{milliseconds(times['plain'])} against {milliseconds(times['torch'])}"
-    yield Result("Muon, no clip / torch's algorithm in fp32", times["plain"] / times["torch"], 1.05, False, detail)
+    yield cost("Muon, no clip / torch's algorithm in fp32", times["plain"], times["torch"], 1.05)
     detail = f"{milliseconds(times['clip'])} of {milliseconds(times['clipped'])}"
     yield Result("Muon, share of the step in the pre-clip", times["clip"] / times["clipped"], 0.04, False, detail)
-    detail = f"{milliseconds(as_shipped['clipped'])} against {milliseconds(as_shipped['shipped'])}"
-    ratio = as_shipped["shipped"] / as_shipped["clipped"]
-    yield Result("Muon, smooth(.99) over torch.optim.Muon as shipped", ratio, 2, True, detail)
+    yield gain("Muon, smooth(.99) over torch.optim.Muon as shipped", as_shipped["clipped"], as_shipped["shipped"], 2)

@@ -22,11 +22,12 @@ class Result:
         return self.ratio >= self.limit if self.at_least else self.ratio <= self.limit
 
 
-def side_by_side(candidates: dict[str, Callable[[], Any]], rounds: int = 15) -> dict[str, float]:
-    """Median seconds of each candidate, called once per round in turn, after one call to warm up."""
+def side_by_side(candidates: dict[str, Callable[[], Any]], rounds: int = 15, warm_up: int = 1) -> dict[str, float]:
+    """Median seconds of each candidate, called once per round in turn, after `warm_up` calls."""
     times: dict[str, list[float]] = {name: [] for name in candidates}
     for function in candidates.values():
-        function()
+        for _ in range(warm_up):
+            function()
     for _ in range(rounds):
         for name, function in candidates.items():
             start = time.perf_counter()

@@ -74,7 +74,7 @@ def test_three_ways_one_answer(seed, q, nonzero):
     partition = selection.partition(selection._magnitudes(x), q, nonzero)
     bisect = selection.bisect(selection.magnitude_bits(x), q, nonzero)
     guess = float(rng.choice([x[0, 0].double().abs().item(), 0, INF, NAN, 1e-300, 1.0]))
-    bracket = selection.bracket(selection._raw(x[0]), q, nonzero, selection._ends_around(x[0], guess))
+    bracket = selection.bracket(selection._raw(x[0]), q, nonzero, selection._ends_around(x[0], guess, q))
     for other in (bisect, bracket):
         if other is not None:
             assert [float(np.ravel(part)[0]) for part in other] == [float(np.ravel(part)[0]) for part in partition]

@@ -54,13 +54,13 @@ def quantile_abs(
         view = _draw(view.reshape(shape), sample, generator)
         shape = tuple(view.shape)
     guess = None if near is None else _check_guess(near, shape[0])
-    values = [_interpolate(select(view, shape, level, nonzero, guess), dtype_name(x)) for level in levels]
+    values = [interpolate(select(view, shape, level, nonzero, guess), dtype_name(x)) for level in levels]
     values = [torch.from_numpy(v) if xp is torch and isinstance(v, np.ndarray) else v for v in values]
     result = values[0] if is_number(q) or np.ndim(q) == 0 else xp.stack(values)
     return cast(result.reshape((*result.shape[:-1], *batch)), xp.float64 if dtype_name(x) == "float64" else xp.float32)
 
 
-def _interpolate(found: OrderStatistics, name: str) -> Array:
+def interpolate(found: OrderStatistics, name: str) -> Array:
     """The value between the two order statistics: numpy's formula in fp64, and the limit where one of them is inf."""
     xp = namespace(found.low)
     low, high = double(float_of_bits(found.low, name)), double(float_of_bits(found.high, name))

@@ -17,8 +17,8 @@ import torch
 
 from .arrays import Array, cast, constant, double, namespace, on_host
 
-_WIDTH = 1 / 16  # half width of the bracket around a guess: keeps .8 % of a Gaussian at q = .995, 4 % at the median
-_OPEN = 0.9  # from this q on the bracket has no upper end: what lies above is few, and counting it costs a pass
+WIDTH = 1 / 16  # half width of the bracket around a guess: keeps .8 % of a Gaussian at q = .995, 4 % at the median
+OPEN = 0.9  # from this q on the bracket has no upper end: what lies above is few, and counting it costs a pass
 _CHUNK = 1 << 16  # entries per step of the one-pass selection: its buffers stay in the L2 cache
 _HUGE = 1 << 22  # entries of a row from which on a copy costs more than it saves: one pass around a guess is faster
 _LONG = 1 << 17  # entries of a row from which on it is worth looking for ties
@@ -47,7 +47,7 @@ def select(x: Array, shape: tuple[int, int], q: float, nonzero: bool, near: np.n
         return partition(_magnitudes(x).reshape(shape), q, nonzero)
     each = []
     for i, row in enumerate(x.reshape(shape)):
-        ends = _ends_by_sample(row, q, nonzero) if near is None else _ends_around(row, float(near[i]))
+        ends = _ends_by_sample(row, q, nonzero) if near is None else _ends_around(row, float(near[i]), q)
         each.append(bracket(_raw(row), q, nonzero, ends) or partition(_magnitudes(row)[None], q, nonzero))
     return OrderStatistics(*(np.hstack(column) for column in zip(*each, strict=True)))
 
@@ -70,16 +70,25 @@ def partition(bits: np.ndarray, q: float, nonzero: bool) -> OrderStatistics:
     return OrderStatistics(low, high, top, fraction)
 
 
-def bracket(raw: np.ndarray, q: float, nonzero: bool, ends: tuple[int, int]) -> OrderStatistics | None:
+def bracket(raw: np.ndarray, q: float, nonzero: bool, ends: tuple[int, int | None]) -> OrderStatistics | None:
     """By one pass over the 1-d `raw` bits, keeping what lies between `ends`; None if that misses or is too much."""
-    kept = _keep(raw, ends[0], None if q >= _OPEN else ends[1], nonzero)
-    if kept is None:
-        return None
-    rank, fraction = _ranks(q, raw.size, np.array(kept.zeros) if kept.zeros else None)
-    low, high = kept.entry(rank), kept.entry(min(rank + 1, raw.size - 1))
+    kept = _keep(raw, *ends, nonzero)
+    return None if kept is None else among(kept, q, raw.size, raw.dtype)
+
+
+def among(kept: "Kept", q: float, n: int, dtype: Any) -> OrderStatistics | None:
+    """The order statistics from what a pass over n entries kept; None if it missed them."""
+    rank, fraction = _ranks(q, n, np.array(kept.zeros) if kept.zeros else None)
+    place = rank - kept.below - kept.at_low
+    low: int | None
+    high: int | None
+    if 0 <= place < kept.inside.size - 1:  # the usual case: both with one selection
+        low, high = (int(value[0]) for value in _pick(kept.inside[None], place)[:2])
+    else:
+        low, high = kept.entry(rank), kept.entry(min(rank + 1, n - 1))
     if low is None or high is None:
         return None
-    values = [np.array([value], raw.dtype) for value in (low, high, kept.top)]
+    values = [np.array([value], dtype) for value in (low, high, kept.top)]
     return OrderStatistics(values[0], values[1], values[2], fraction)
 
 
@@ -156,21 +165,21 @@ def _pick(bits: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     return bits[:, k], upper.min(-1), upper.max(-1)
 
 
-def _ends_around(row: Array, guess: float) -> tuple[int, int]:
-    """The bit patterns of the guess less and plus a sixteenth."""
-    low, high = (int(magnitude_bits(constant(guess * (1 + side), row))) for side in (-_WIDTH, _WIDTH))
-    return low, high
+def _ends_around(row: Array, guess: float, q: float) -> tuple[int, int | None]:
+    """The bit patterns of the guess less and plus a sixteenth; for a high q no upper end."""
+    low, high = (int(magnitude_bits(constant(guess * (1 + side), row))) for side in (-WIDTH, WIDTH))
+    return low, None if q >= OPEN else high
 
 
-def _ends_by_sample(row: Array, q: float, nonzero: bool) -> tuple[int, int]:
+def _ends_by_sample(row: Array, q: float, nonzero: bool) -> tuple[int, int | None]:
     """Four standard deviations of the rank to either side, from a strided sample (Floyd and Rivest 1975)."""
     sample = _magnitudes(row[:: row.shape[0] // _SAMPLE | 1])[None]
     margin = 4 * math.sqrt(q * (1 - q) / sample.size) + 2 / sample.size
     low, high = (partition(sample, min(max(level, 0.0), 1.0), nonzero) for level in (q - margin, q + margin))
-    return int(low.low[0]), int(high.high[0])
+    return int(low.low[0]), None if q >= OPEN else int(high.high[0])
 
 
-class _Kept(NamedTuple):
+class Kept(NamedTuple):
     """What one pass found: how many entries lie below the lower end, at it and at the upper, and those in between."""
 
     ends: tuple[int, int | None]
@@ -194,7 +203,7 @@ class _Kept(NamedTuple):
         return self.ends[1] if place < self.inside.size + self.at_high else None
 
 
-def _keep(raw: np.ndarray, low: int, high: int | None, count_zeros: bool) -> _Kept | None:
+def _keep(raw: np.ndarray, low: int, high: int | None, count_zeros: bool) -> Kept | None:
     """One pass over `raw`; None once more than a quarter of all would have to be kept.
 
     What equals an end is counted, not kept: ties, such as |u| = 1 all over in Adam's first step, cost nothing extra.
@@ -221,7 +230,7 @@ def _keep(raw: np.ndarray, low: int, high: int | None, count_zeros: bool) -> _Ke
             return None
     between = np.concatenate(kept)
     at_low = reached - above - at_high - between.size
-    return _Kept((low, high), raw.size - reached, at_low, at_high, between, zeros, top)
+    return Kept((low, high), raw.size - reached, at_low, at_high, between, zeros, top)
 
 
 def _has_ties(x: Array) -> bool:

@@ -9,6 +9,10 @@
 A rule is a frozen dataclass; its memory is a dict of arrays that the caller keeps: `rule.init(x)` makes it, each call
 returns the next. Zeros are not ranked: an embedding whose rows mostly had no gradient would otherwise get threshold 0
 and stand still. With nothing to rank (all zero, or no entries at all) the threshold is 0.
+
+Each of these looks at one quantile of the data at most: `rule.level` says which (None: at nothing), `rule.threshold`
+makes the threshold of it. So whoever has the quantile already, from shards or from a pass of its own, need not hand
+over the data; and where `rule.known(state)`, per matrix or for all, the threshold is there before the data is.
 """
 
 from dataclasses import dataclass
@@ -40,14 +44,29 @@ class Rule(Protocol):
 
 
 class _Memoryless:
-    """A rule that looks at the present matrix only."""
+    """A rule that looks at one quantile of the present matrix, or at nothing."""
 
     @property
     def has_memory(self) -> bool:
         return False
 
+    @property
+    def level(self) -> float | None:
+        return None
+
     def init(self, x: Array) -> State:
         return {}
+
+    def known(self, state: State) -> Any:
+        """Whether the threshold can be told before the data is seen."""
+        return self.level is None
+
+    def threshold(self, quantile: Array, state: State, step: Step | None = None) -> tuple[Array, State]:
+        """The threshold from the quantile at `level`, of shape (..., 1, 1)."""
+        return quantile, {}
+
+    def __call__(self, x: Array, state: State | None = None, step: Step | None = None) -> tuple[Array, State]:
+        return self.threshold(ranked(x, self.level), {}, step)
 
 
 @dataclass(frozen=True)
@@ -65,9 +84,8 @@ class Fixed(_Memoryless):
         if not (is_number(self.value) and self.value >= 0):
             raise ValueError(f"a threshold must be a number >= 0 (inf switches the clip off), got {self.value!r}")
 
-    def __call__(self, x: Array, state: State | None = None, step: Step | None = None) -> tuple[Array, State]:
-        check_floating(x)
-        return _per_matrix(constant(self.value, x, wide_dtype(x)), x), {}
+    def threshold(self, quantile: Array, state: State, step: Step | None = None) -> tuple[Array, State]:
+        return namespace(quantile).broadcast_to(constant(self.value, quantile), quantile.shape), {}
 
     def __str__(self) -> str:
         return f"{self.value:g}"
@@ -88,8 +106,9 @@ class Quantile(_Memoryless):
         if not (is_number(self.q) and 0 < self.q <= 1):
             raise ValueError(f"q must be a number in (0, 1], got {self.q!r}")
 
-    def __call__(self, x: Array, state: State | None = None, step: Step | None = None) -> tuple[Array, State]:
-        return _ranked(x, self.q), {}
+    @property
+    def level(self) -> float:
+        return self.q
 
     def __str__(self) -> str:
         return f"q={self.q}"
@@ -110,8 +129,12 @@ class Scale(_Memoryless):
         if not (is_number(self.multiple) and 0 < self.multiple < float("inf")):
             raise ValueError(f"the multiple of the median must be a positive finite number, got {self.multiple!r}")
 
-    def __call__(self, x: Array, state: State | None = None, step: Step | None = None) -> tuple[Array, State]:
-        return float(self.multiple) * _ranked(x, 0.5), {}
+    @property
+    def level(self) -> float:
+        return 0.5
+
+    def threshold(self, quantile: Array, state: State, step: Step | None = None) -> tuple[Array, State]:
+        return float(self.multiple) * quantile, {}
 
     def __str__(self) -> str:
         return f"{self.multiple:g} x median"
@@ -151,6 +174,10 @@ class Running:
     def has_memory(self) -> bool:
         return True
 
+    @property
+    def level(self) -> float | None:
+        return self.rule.level
+
     def init(self, x: Array) -> State:
         """`average` 0 and `valid` 0: nothing seen yet."""
         one = _per_matrix(constant(1.0, x, wide_dtype(x)), x)
@@ -159,8 +186,18 @@ class Running:
     def __call__(self, x: Array, state: State | None = None, step: Step | None = None) -> tuple[Array, State]:
         if state is None:
             raise ValueError(f"{self} has memory: pass the state that rule.init(x) or the call before returned")
-        xp = check_floating(x)
-        current, _ = self.rule(x, {}, step)
+        check_floating(x)
+        return self._blended(self.rule(x, {}, step)[0], state)
+
+    def known(self, state: State) -> Any:
+        """Of each matrix from its first valid step on, if the current one does not count."""
+        return state["valid"] != 0 if self.lag else False
+
+    def threshold(self, quantile: Array, state: State, step: Step | None = None) -> tuple[Array, State]:
+        return self._blended(self.rule.threshold(quantile, {}, step)[0], state)
+
+    def _blended(self, current: Array, state: State) -> tuple[Array, State]:
+        xp = namespace(current)
         average, fresh = state["average"], state["valid"] == 0
         usable = (current > 0) & (current < float("inf"))
         blended = xp.where(fresh, current, self.beta * average + (1 - self.beta) * current)
@@ -194,28 +231,42 @@ class FollowLR:
     def has_memory(self) -> bool:
         return bool(self.rule.has_memory)
 
+    @property
+    def level(self) -> float | None:
+        return self.rule.level
+
     def init(self, x: Array) -> State:
         return dict(self.rule.init(x))
 
     def __call__(self, x: Array, state: State | None = None, step: Step | None = None) -> tuple[Array, State]:
+        threshold, state = self.rule(x, state, step)
+        return self._followed(threshold, state, step)
+
+    def known(self, state: State) -> Any:
+        return self.rule.known(state)
+
+    def threshold(self, quantile: Array, state: State, step: Step | None = None) -> tuple[Array, State]:
+        threshold, state = self.rule.threshold(quantile, state, step)
+        return self._followed(threshold, state, step)
+
+    def _followed(self, threshold: Array, state: State, step: Step | None) -> tuple[Array, State]:
         if step is None:
             raise ValueError(f"{self} needs the learning rate: pass step=Step(lr, count), as an optimizer does")
         if is_number(step.lr) and not step.lr >= 0:
             raise ValueError(f"the learning rate must be >= 0, got {step.lr}")
-        threshold, state = self.rule(x, state, step)
         followed = threshold * (step.lr / self.base_lr)
-        return namespace(x).where(threshold == float("inf"), threshold, followed), state  # inf is off, also at lr 0
+        return namespace(threshold).where(threshold == float("inf"), threshold, followed), state  # off also at lr 0
 
     def __str__(self) -> str:
         return f"{self.rule} x lr/{self.base_lr:g}"
 
 
-def _ranked(x: Array, q: float) -> Array:
-    """The q-quantile of the non-zero |entries| of each matrix, 0 where there are none."""
+def ranked(x: Array, q: float | None) -> Array:
+    """The q-quantile of the non-zero |entries| of each matrix, (..., 1, 1); 0 where there are none or q is None."""
     check_floating(x)
     axes = matrix_axes(x)
-    if 0 in x.shape or not axes:
-        return _per_matrix(constant(0.0, x, wide_dtype(x)), x) if axes else widen(abs(x))
+    if q is None or 0 in x.shape or not axes:
+        return widen(abs(x)) if q is not None and not axes else _per_matrix(constant(0.0, x, wide_dtype(x)), x)
     return _per_matrix(quantile_abs(x, q, dim=axes, nonzero=True), x)
 
 

@@ -94,8 +94,9 @@ def test_muon_with_other_steps(monkeypatch):
 def test_torchs_flags_are_known():
     w = torch.nn.Parameter(torch.zeros(2, 2))
     optim.AdamW([w], foreach=True)
-    with pytest.warns(UserWarning, match="fused=True has no effect yet"):
-        optim.AdamW([w], fused=True)
+    optim.AdamW([w], fused=True)
+    with pytest.warns(UserWarning, match="only AdamW has a fused path"):
+        optim.SGD([w], fused=True)
     for flag in ("capturable", "differentiable"):
         with pytest.raises(ValueError, match="not supported: leave them False"):
             optim.AdamW([w], **{flag: True})

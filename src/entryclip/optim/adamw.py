@@ -1,5 +1,6 @@
 """AdamW, as torch.optim.AdamW, with clips."""
 
+import warnings
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -7,8 +8,9 @@ import torch
 from torch import Tensor
 
 from ..clip import Clip, smooth
-from .direction import Direction
-from .staged import Group, Staged, check_torch_flags
+from .direction import Direction, as_matrices
+from .fused import Task, applies, load
+from .staged import Group, Staged, check_torch_flags, clips
 
 
 class AdamW(Staged):
@@ -50,10 +52,11 @@ class AdamW(Staged):
         nonfinite: str = "propagate",
         clip_vectors: bool = False,
     ):
-        check_torch_flags(capturable=capturable, differentiable=differentiable, fused=fused)
+        check_torch_flags(capturable=capturable, differentiable=differentiable)
         own = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad}
         common = {
             "maximize": maximize,
+            "fused": bool(fused),
             "grad": grad,
             "post": post,
             "nonfinite": nonfinite,
@@ -72,21 +75,46 @@ class AdamW(Staged):
             raise ValueError(f"betas must be in [0, 1), got {group['betas']}")
         if not group["eps"] >= 0:
             raise ValueError(f"eps must be >= 0, got {group['eps']}")
+        if group["fused"]:
+            load()
+            if any(p.device.type != "cpu" for p in group["params"]):
+                warnings.warn("fused=True is for the CPU; on a device wrap the step in torch.compile", stacklevel=2)
 
     @staticmethod
-    def update_(g: Tensor, p: Tensor, state: dict[str, Any], group: Group) -> None:
+    def buffers_(p: Tensor, state: dict[str, Any], group: Group) -> None:
+        """Make the buffers that are not there yet."""
         if "exp_avg" not in state:
             state["step"] = torch.tensor(0.0)
             state["exp_avg"] = torch.zeros_like(p, memory_format=torch.preserve_format)
             state["exp_avg_sq"] = torch.zeros_like(p, memory_format=torch.preserve_format)
         if group["amsgrad"] and "max_exp_avg_sq" not in state:
             state["max_exp_avg_sq"] = torch.zeros_like(p, memory_format=torch.preserve_format)
+
+    @staticmethod
+    def update_(g: Tensor, p: Tensor, state: dict[str, Any], group: Group) -> None:
+        AdamW.buffers_(p, state, group)
         beta1, beta2 = group["betas"]
         state["step"] += 1
         state["exp_avg"].lerp_(g, 1 - beta1)
         state["exp_avg_sq"].mul_(beta2).addcmul_(g, g, value=1 - beta2)
         if group["amsgrad"]:
             torch.maximum(state["max_exp_avg_sq"], state["exp_avg_sq"], out=state["max_exp_avg_sq"])
+
+    @classmethod
+    def fused_step(cls, optimizer: Staged, params: list[Tensor], group: Group) -> list[Tensor]:
+        tasks, left = [], []
+        for p in params:
+            state = optimizer.state[p]
+            cls.buffers_(p, state, group)
+            clip = group["post"] if clips(group, "post", p) else None
+            if p.grad is None or not applies(p, p.grad, state, group, clip):
+                left.append(p)
+                continue
+            memory = {} if clip is None else optimizer.memory(p, "post") or clip.init(as_matrices(p, group))
+            tasks.append(Task(p, optimizer.clipped_gradient(p, group), state, clip is not None, memory))
+        for task, memory in zip(tasks, optimizer.fast.step_(tasks, group), strict=True):
+            optimizer.remember(task.p, "post", memory)
+        return left
 
     @staticmethod
     def ready(g: Tensor | None, state: dict[str, Any], group: Group) -> bool:

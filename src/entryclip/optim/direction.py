@@ -48,6 +48,18 @@ def as_matrices(x: Tensor, group: dict[str, Any]) -> Tensor:
     return x
 
 
+def matrix_shape(shape: torch.Size, group: dict[str, Any]) -> tuple[int, ...]:
+    """The shape that `as_matrices` gives a parameter of this shape."""
+    sides = list(shape)
+    if group["flatten"] and len(sides) > 2:
+        sides = [sides[0], math.prod(sides[1:])]
+    if group["transposed"]:
+        sides[-2:] = sides[:-3:-1]
+    if group["blocks"] > 1:
+        sides = [group["blocks"], sides[0] // group["blocks"], sides[1]]
+    return tuple(sides)
+
+
 def from_matrices(m: Tensor, shape: torch.Size, group: dict[str, Any]) -> Tensor:
     """The way back, to a parameter of this shape."""
     if group["transposed"]:

@@ -12,7 +12,7 @@ from ..clip import Clip, smooth
 from ..operators import global_clip
 from ..quintics import NEWTON_SCHULZ
 from ..spectral import msign
-from .direction import Direction, as_matrices
+from .direction import Direction, matrix_shape
 from .staged import Group, Staged
 
 _STACK = 1 << 22  # entries whose matrix signs are taken together, on a device
@@ -96,16 +96,15 @@ class Muon(Staged):
                 raise ValueError(f"Muon takes real matrices, got {p.dtype} of shape {tuple(p.shape)}: use AdamW for it")
 
     @classmethod
-    def batches(cls, group: Group) -> Iterator[list[Tensor]]:
+    def batches(cls, params: list[Tensor]) -> Iterator[list[Tensor]]:
         """Parameters of one shape and dtype together, in stacks of bounded size."""
         alike: dict[Any, list[Tensor]] = {}
-        for p in group["params"]:
-            if p.grad is not None:
-                alike.setdefault((p.shape, p.dtype, p.device), []).append(p)
-        for params in alike.values():
-            limit = min(_STACK, _CACHED) if params[0].device.type == "cpu" else _STACK
-            few = max(limit // max(params[0].numel(), 1), 1)
-            yield from (params[i : i + few] for i in range(0, len(params), few))
+        for p in params:
+            alike.setdefault((p.shape, p.dtype, p.device), []).append(p)
+        for same in alike.values():
+            limit = min(_STACK, _CACHED) if same[0].device.type == "cpu" else _STACK
+            few = max(limit // max(same[0].numel(), 1), 1)
+            yield from (same[i : i + few] for i in range(0, len(same), few))
 
     @staticmethod
     def update_(g: Tensor, p: Tensor, state: dict[str, Any], group: Group) -> None:
@@ -117,7 +116,7 @@ class Muon(Staged):
     def direction(g: Tensor, p: Tensor, state: dict[str, Any], group: Group) -> Direction:
         momentum = state["momentum_buffer"]
         m = g.lerp(momentum, group["momentum"]) if group["nesterov"] else momentum
-        rows, columns = as_matrices(p, group).shape[-2:]
+        rows, columns = matrix_shape(p.shape, group)[-2:]
         return Direction(m, scale=_SCALES[group["adjust_lr_fn"]](rows, columns))
 
     @staticmethod

@@ -17,6 +17,7 @@ from ..arrays import is_number
 from ..clip import Clip
 from ..thresholds import Step
 from .direction import Direction, as_matrices, check_layout, from_matrices, propagated
+from .fused import Fast
 from .telemetry import ClipReport, clip_report, named
 
 STAGES = ("grad", "pre", "post")
@@ -29,6 +30,7 @@ COMMON = {
     "pre": None,
     "post": None,
     "maximize": False,
+    "fused": False,
     "nonfinite": "propagate",
     "clip_vectors": False,
     "flatten": False,
@@ -59,7 +61,12 @@ class Staged(torch.optim.Optimizer):
         Staged.methods[cls.name] = cls
 
     def __init__(self, params: Iterable[Any], defaults: Group | None = None):
+        self.fast = Fast()
         super().__init__(params, {**COMMON, **(defaults or {})})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.fast = Fast()
 
     # What a method says of itself.
 
@@ -103,6 +110,11 @@ class Staged(torch.optim.Optimizer):
         if group["weight_decay"] != 0:
             p.mul_(1 - group["lr"] * group["weight_decay"])
 
+    @classmethod
+    def fused_step(cls, optimizer: "Staged", params: list[Tensor], group: Group) -> list[Tensor]:
+        """The whole step by a method's fast path; returns the parameters for which there is none."""
+        return params
+
     # The loop.
 
     @torch.no_grad()
@@ -117,15 +129,17 @@ class Staged(torch.optim.Optimizer):
         if not self._may_proceed():
             return loss
         for group in self.param_groups:
-            method = self.methods[group["method"]]
-            for params in method.batches(group):
-                self._step_together(params, group, method)
+            method, params = self.methods[group["method"]], [p for p in group["params"] if p.grad is not None]
+            if group["fused"]:
+                params = method.fused_step(self, params, group)
+            for batch in method.batches(params):
+                self._step_together(batch, group, method)
         return loss
 
     @classmethod
-    def batches(cls, group: Group) -> Iterator[list[Tensor]]:
-        """The parameters that have a gradient, one by one; a method may take some together."""
-        yield from ([p] for p in group["params"] if p.grad is not None)
+    def batches(cls, params: list[Tensor]) -> Iterator[list[Tensor]]:
+        """The parameters one by one; a method may take some together."""
+        yield from ([p] for p in params)
 
     def _step_together(self, params: list[Tensor], group: Group, method: type["Staged"]) -> None:
         directions = [self._advance(p, group, method) for p in params]
@@ -138,14 +152,18 @@ class Staged(torch.optim.Optimizer):
             direction.move_(p, group["lr"])
 
     def _advance(self, p: Tensor, group: Group, method: type["Staged"]) -> Direction:
+        g = self.clipped_gradient(p, group)
+        g = -g if group["maximize"] else g
+        method.update_(g, p, self.state[p], group)
+        return method.direction(g, p, self.state[p], group)
+
+    def clipped_gradient(self, p: Tensor, group: Group) -> Tensor:
+        """The gradient through the `grad` clip; with its sign as it is, since clips are odd."""
         g = p.grad
         assert g is not None
         if g.is_sparse:
-            raise RuntimeError(f"{method.__name__} does not take sparse gradients: use torch.optim.SparseAdam for them")
-        g = -g if group["maximize"] else g
-        g = self._clip("grad", p, g, group)
-        method.update_(g, p, self.state[p], group)
-        return method.direction(g, p, self.state[p], group)
+            raise RuntimeError(f"{group['method']} does not take sparse gradients: use torch.optim.SparseAdam for them")
+        return self._clip("grad", p, g, group)
 
     def _orthogonalized(
         self, params: list[Tensor], directions: list[Direction], group: Group, method: type["Staged"]
@@ -168,7 +186,7 @@ class Staged(torch.optim.Optimizer):
         clip, m = group[stage], as_matrices(x, group)
         memory = self.memory(p, stage) or clip.init(m)
         y, memory = clip.update(m, memory, Step(lr=group["lr"], count=group["steps"]))
-        self.state[p].update({f"{stage}_{key}": value for key, value in memory.items()})
+        self.remember(p, stage, memory)
         if group["nonfinite"] == "propagate":
             y = propagated(y, m)
         return from_matrices(y, x.shape, group)
@@ -177,6 +195,10 @@ class Staged(torch.optim.Optimizer):
         """What the threshold rule of this stage remembers of this parameter."""
         prefix = f"{stage}_"
         return {key.removeprefix(prefix): v for key, v in self.state.get(p, {}).items() if key.startswith(prefix)}
+
+    def remember(self, p: Tensor, stage: str, memory: dict[str, Any]) -> None:
+        """Keep the rule's memory in the parameter's state, where it is saved."""
+        self.state[p].update({f"{stage}_{key}": value for key, value in memory.items()})
 
     def _may_proceed(self) -> bool:
         """Apply the policy for gradients that are not finite; whether this step is to be taken."""
@@ -239,6 +261,7 @@ class Staged(torch.optim.Optimizer):
                 if isinstance(merged[stage], str) and merged[stage] != repr(live[stage]):
                     warnings.warn(f"saved with {stage}={merged[stage]}, going on with {live[stage]}", stacklevel=2)
                 merged[stage] = live[stage]
+            merged["fused"] = live["fused"]  # a matter of the machine, not of the run
         super().load_state_dict({**state_dict, "param_groups": groups or state_dict["param_groups"]})
         self._restore_dtypes(state_dict)
 
@@ -257,7 +280,7 @@ def check_torch_flags(*, capturable: bool = False, differentiable: bool = False,
     if capturable or differentiable:
         raise ValueError("capturable and differentiable are not supported: leave them False")
     if fused:
-        warnings.warn("fused=True has no effect yet: the plain path is used", stacklevel=3)
+        warnings.warn("only AdamW has a fused path here: the plain one is used", stacklevel=3)
 
 
 def clips(group: Group, stage: str, p: Tensor) -> bool:
