@@ -20,6 +20,7 @@ LAYERS = [
     ["spectral"],
     ["krylov"],
     ["selection"],
+    ["sharded"],
     ["quantile"],
     ["thresholds"],
     ["clip"],
@@ -66,7 +67,7 @@ def test_layers(path):
 
 
 def test_the_layer_test_sees_imports():
-    assert imported_rooms(SOURCE / "clip.py") == {"arrays", "operators", "thresholds"}
+    assert imported_rooms(SOURCE / "clip.py") == {"arrays", "operators", "sharded", "thresholds"}
     assert imported_rooms(SOURCE / "report" / "__init__.py") >= {"experiments", "files"}
 
 

@@ -4,8 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from .arrays import Array, cast, check_floating, quiet, widen
-from .operators import hard_clip, scaled_norm, smooth_shrinkage
+from .operators import ENTRYWISE, hard_clip, scaled_norm, smooth_shrinkage
+from .sharded import entrywise, is_spread, norms, on_whole
 from .thresholds import Quantile, State, Step, _check_rule
 
 
@@ -54,8 +57,15 @@ class Clip:
         """`x` clipped, and the state for the next step."""
         check_floating(x)
         threshold, state = self.rule(x, state, step)
-        clipped = self.operator(x, threshold)
+        clipped = self._apply(x, threshold)
         return (_with_rms_of(x, clipped) if self.preserve_rms else clipped), state
+
+    def _apply(self, x: Array, threshold: Array) -> Array:
+        if not is_spread(x):
+            return self.operator(x, threshold)
+        if self.operator in ENTRYWISE:
+            return entrywise(self.operator, x, threshold)
+        return on_whole(lambda whole: self.operator(whole, threshold), x)
 
     def __repr__(self) -> str:
         name = getattr(self.operator, "__name__", repr(self.operator))
@@ -85,8 +95,15 @@ def _with_rms_of(x: Array, clipped: Array) -> Array:
     xp = check_floating(x)
     if 0 in x.shape:
         return clipped
+    if is_spread(x):
+        factor = norms(x) / norms(clipped)
+        return entrywise(_times, clipped, torch.where(factor.isfinite() & (factor > 0), factor, 1.0))
     (top, _, norm), (new_top, unit, new_norm) = scaled_norm(widen(x)), scaled_norm(widen(clipped))
     with quiet(xp):
         scaled = unit * (norm / new_norm) * top
         sound = (top < float("inf")) & (new_top > 0) & (new_top < float("inf"))
         return cast(xp.where(sound, scaled, widen(clipped)), clipped.dtype)
+
+
+def _times(x: Array, factor: Array) -> Array:
+    return cast(x * factor, x.dtype)

@@ -57,11 +57,11 @@ def _smooth_shrinkage_in_place(x: torch.Tensor, c: torch.Tensor) -> torch.Tensor
     """The formula with one temporary, much faster on a CPU; None where a limit or a derivative is asked for."""
     if torch.is_grad_enabled() and (x.requires_grad or c.requires_grad):
         return None
-    y = widen(x)
-    factor = y.abs()
-    if x.numel() == 0 or not bool(((c > 0) & (c < math.inf)).all()) or not bool(factor.max() < math.inf):
+    if x.numel() == 0 or not bool(((c > 0) & (c < math.inf)).all()):
         return None
-    return factor.div_(-c).exp_().mul_(y).to(x.dtype)
+    y = widen(x)
+    shrunk = y.abs().div_(-c.item() if c.numel() == 1 else -c).exp_().mul_(y)
+    return None if math.isnan(shrunk.sum().item()) else shrunk.to(x.dtype)  # inf * 0: the limit is 0
 
 
 def soft_threshold(x: Array, t: Any) -> Array:
@@ -116,3 +116,6 @@ def scaled_norm(y: Array) -> tuple[Array, Array, Array]:
 
 # What the conformance tests run over. A new operator is a function above and a name here.
 OPERATORS = (hard_clip, smooth_shrinkage, soft_threshold, global_clip)
+
+# Those that treat every entry alike: of a tensor spread over processes each works on its own piece.
+ENTRYWISE = (hard_clip, smooth_shrinkage, soft_threshold)

@@ -14,6 +14,7 @@ import torch
 
 from .arrays import Array, cast, check_floating, constant, double, dtype_name, is_number, namespace, on_host, quiet
 from .selection import INFINITY_BITS, OrderStatistics, float_of_bits, select
+from .sharded import is_spread, select_spread
 
 
 def quantile_abs(
@@ -28,7 +29,8 @@ def quantile_abs(
 ) -> Array:
     """The q-quantile of |x|, exactly, in fp64 for fp64 input and fp32 for the rest. No gradient flows through it.
 
-    x          torch tensor, numpy or jax array; any float dtype, size and strides
+    x          torch tensor, numpy or jax array; any float dtype, size and strides. Of a DTensor the processes exchange
+               counts, not entries, and all get the result as a plain tensor
     q          a number in [0, 1], or several: they come first in the result's shape
     dim        the dimensions reduced: None for all, (-2, -1) for one value per matrix
     near       a guess, such as last step's value (for all or one per matrix): a close one makes a single pass without
@@ -48,6 +50,14 @@ def quantile_abs(
     """
     xp = check_floating(x)
     levels = _check_levels(q)
+    if is_spread(x):
+        if sample is not None:
+            raise ValueError(
+                "sample is not supported for a DTensor: leave it out, the exact quantile moves only counts"
+            )
+        inner, outer = _split(x, dim)
+        found = [interpolate(select_spread(x, inner, level, nonzero), dtype_name(x)) for level in levels]
+        return _shaped(found, q, tuple([x.shape[axis] for axis in outer]), x)
     view, batch = _in_order(x.detach().resolve_neg() if xp is torch else x, dim)
     shape = (math.prod(batch), math.prod(view.shape) // max(math.prod(batch), 1))
     if sample is not None:
@@ -56,6 +66,12 @@ def quantile_abs(
     guess = None if near is None else _check_guess(near, shape[0])
     values = [interpolate(select(view, shape, level, nonzero, guess), dtype_name(x)) for level in levels]
     values = [torch.from_numpy(v) if xp is torch and isinstance(v, np.ndarray) else v for v in values]
+    return _shaped(values, q, batch, x)
+
+
+def _shaped(values: list[Array], q: Any, batch: tuple[int, ...], x: Array) -> Array:
+    """One result, or one for each of several q, in the shape of the dimensions that are left."""
+    xp = namespace(values[0])
     result = values[0] if is_number(q) or np.ndim(q) == 0 else xp.stack(values)
     return cast(result.reshape((*result.shape[:-1], *batch)), xp.float64 if dtype_name(x) == "float64" else xp.float32)
 
@@ -91,18 +107,23 @@ def _check_guess(near: Any, count: int) -> np.ndarray | None:
     return np.broadcast_to(guess.reshape(-1), (count,))
 
 
-def _in_order(x: Array, dim: int | Sequence[int] | None) -> tuple[Array, tuple[int, ...]]:
-    """A view of `x` with the dimensions ranked together last, in the order of memory; and the shape of the others."""
+def _split(x: Array, dim: int | Sequence[int] | None) -> tuple[list[int], list[int]]:
+    """The dimensions ranked together, and the others."""
     axes: Any = range(x.ndim) if dim is None else (dim,) if is_number(dim) else dim
     if not isinstance(axes, range | Sequence) or any(not is_number(a) or not -x.ndim <= a < x.ndim for a in axes):
         raise ValueError(f"dim must name dimensions of x, which has {x.ndim}, got {dim}")
     inner = [int(axis) % x.ndim for axis in axes]
     if len(set(inner)) != len(inner):
         raise ValueError(f"dim names a dimension twice: {dim}")
-    outer = [axis for axis in range(x.ndim) if axis not in inner]
-    batch = tuple([x.shape[axis] for axis in outer])
     if math.prod([x.shape[axis] for axis in inner]) == 0:
         raise ValueError(f"cannot take a quantile of no entries: x has shape {tuple(x.shape)}, dim is {dim}")
+    return inner, [axis for axis in range(x.ndim) if axis not in inner]
+
+
+def _in_order(x: Array, dim: int | Sequence[int] | None) -> tuple[Array, tuple[int, ...]]:
+    """A view of `x` with the dimensions ranked together last, in the order of memory; and the shape of the others."""
+    inner, outer = _split(x, dim)
+    batch = tuple([x.shape[axis] for axis in outer])
     if isinstance(x, torch.Tensor):
         return x.permute(*outer, *sorted(inner, key=lambda axis: -x.stride()[axis])), batch
     if isinstance(x, np.ndarray):

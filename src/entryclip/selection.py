@@ -56,7 +56,7 @@ def partition(bits: np.ndarray, q: float, nonzero: bool) -> OrderStatistics:
     """By numpy's introselect, in place in the magnitudes `bits`, (count, n)."""
     count, n = bits.shape
     zeros = _count_zeros(bits) if nonzero and count and bits.min() == 0 else None
-    ranks, fraction = _ranks(q, n, zeros)
+    ranks, fraction = position(q, n, zeros)
     if zeros is None:
         return OrderStatistics(*_pick(bits, ranks), fraction)
     low, high, top = (np.empty(count, bits.dtype) for _ in range(3))
@@ -78,7 +78,7 @@ def bracket(raw: np.ndarray, q: float, nonzero: bool, ends: tuple[int, int | Non
 
 def among(kept: "Kept", q: float, n: int, dtype: Any) -> OrderStatistics | None:
     """The order statistics from what a pass over n entries kept; None if it missed them."""
-    rank, fraction = _ranks(q, n, np.array(kept.zeros) if kept.zeros else None)
+    rank, fraction = position(q, n, np.array(kept.zeros) if kept.zeros else None)
     place = rank - kept.below - kept.at_low
     low: int | None
     high: int | None
@@ -96,7 +96,7 @@ def bisect(bits: Array, q: float, nonzero: bool) -> OrderStatistics:
     """By halving the range of integers: one counting pass per bit over `bits`, (count, n), wherever they are."""
     xp = namespace(bits)
     largest = xp.iinfo(bits.dtype).max
-    ranks, fraction = _ranks(q, bits.shape[1], (bits == 0).sum(-1) if nonzero else None)
+    ranks, fraction = position(q, bits.shape[1], (bits == 0).sum(-1) if nonzero else None)
     low = xp.zeros_like(bits[:, 0])
     high = xp.full_like(low, largest)
     for _ in range(xp.iinfo(bits.dtype).bits - 1):
@@ -127,18 +127,18 @@ def _integer(x: Array) -> Any:
     return getattr(namespace(x), f"int{8 * x.dtype.itemsize}")
 
 
-def _ranks(q: float, n: int, zeros: Array | None) -> tuple[Any, Any]:
+def position(q: float, n: int, zeros: Array | None) -> tuple[Any, Any]:
     """Rank of the lower order statistic among n entries, `zeros` of them not counted, and the fraction of the way up.
 
     The position is taken in fp64 (jax without x64 and with zeros to leave out: fp32).
     """
     if zeros is None:
-        position = q * (n - 1)
-        return int(position), position - int(position)
+        place = q * (n - 1)
+        return int(place), place - int(place)
     xp = namespace(zeros)
-    position = q * double(xp.clip(n - 1 - zeros, 0, None))
-    floor = xp.floor(position)
-    return xp.clip(zeros + cast(floor, zeros.dtype), None, n - 1), position - floor
+    place = q * double(xp.clip(n - 1 - zeros, 0, None))
+    floor = xp.floor(place)
+    return xp.clip(zeros + cast(floor, zeros.dtype), None, n - 1), place - floor
 
 
 def _raw(x: Array) -> np.ndarray:

@@ -29,7 +29,7 @@ class Step:
     """What a rule may know about the optimizer's step besides the data."""
 
     lr: Any  # a number or a 0-d tensor
-    count: int  # 1 at the first step
+    count: Any  # a whole number or a 0-d tensor of one, 1 at the first step
 
 
 class Rule(Protocol):

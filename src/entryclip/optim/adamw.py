@@ -51,6 +51,7 @@ class AdamW(Staged):
         post: Clip | None = smooth(0.995),  # noqa: B008 - frozen
         nonfinite: str = "propagate",
         clip_vectors: bool = False,
+        fp32_state: bool = False,
     ):
         check_torch_flags(capturable=capturable, differentiable=differentiable)
         own = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad}
@@ -61,6 +62,7 @@ class AdamW(Staged):
             "post": post,
             "nonfinite": nonfinite,
             "clip_vectors": clip_vectors,
+            "fp32_state": fp32_state,
         }
         super().__init__(params, {"method": self.name, **own, **common})
 
@@ -122,7 +124,9 @@ class AdamW(Staged):
 
     @staticmethod
     def direction(g: Tensor, p: Tensor, state: dict[str, Any], group: Group) -> Direction:
-        (beta1, beta2), step = group["betas"], state["step"].item()
+        (beta1, beta2), step = group["betas"], state["step"]
+        if not torch.compiler.is_compiling():
+            step = step.item()  # on the host always, as torch keeps it: nothing waits
         second = state["max_exp_avg_sq" if group["amsgrad"] else "exp_avg_sq"]
         denominator = second.sqrt().div_((1 - beta2**step) ** 0.5).add_(group["eps"])
         return Direction(state["exp_avg"], denominator, divisor=1 - beta1**step)

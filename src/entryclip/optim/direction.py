@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..arrays import on_host
+from ..arrays import is_number, on_host
 
 
 class Direction(NamedTuple):
@@ -15,19 +15,21 @@ class Direction(NamedTuple):
     numerator: Tensor
     denominator: Tensor | None = None
     scale: float = 1.0
-    divisor: float = 1.0
+    divisor: Any = 1.0  # a tensor while traced
 
     def tensor(self) -> Tensor:
         """U itself, for a clip to act on, in the memory of the denominator; the numerator is not written to."""
         factor = self.scale / self.divisor
         if self.denominator is None:
-            return self.numerator if factor == 1 else self.numerator * factor
+            return self.numerator if is_number(factor) and factor == 1 else self.numerator * factor
         return torch.div(self.numerator, self.denominator, out=self.denominator).mul_(factor)
 
     def move_(self, p: Tensor, lr: Any) -> None:
         """p <- p - lr U, in the operations and the order of torch.optim: the same bits."""
         step = lr * self.scale / self.divisor
-        if self.denominator is None:
+        if isinstance(step, Tensor) and (torch.compiler.is_compiling() or step.device.type != "cpu"):
+            p.sub_(step * (self.numerator if self.denominator is None else self.numerator / self.denominator))
+        elif self.denominator is None:
             p.add_(self.numerator, alpha=-step)
         else:
             p.addcdiv_(self.numerator, self.denominator, value=-step)

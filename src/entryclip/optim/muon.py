@@ -11,6 +11,7 @@ from torch import Tensor
 from ..clip import Clip, smooth
 from ..operators import global_clip
 from ..quintics import NEWTON_SCHULZ
+from ..sharded import groups, is_spread
 from ..spectral import msign
 from .direction import Direction, matrix_shape
 from .staged import Group, Staged
@@ -57,11 +58,13 @@ class Muon(Staged):
         pre: Clip | None = smooth(0.99),  # noqa: B008 - frozen
         post: Clip | None = None,
         nonfinite: str = "propagate",
+        fp32_state: bool = False,
     ):
         own = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "nesterov": nesterov}
         steps = {"ns_coefficients": ns_coefficients, "eps": eps, "ns_steps": ns_steps}
         sign = {**steps, "adjust_lr_fn": adjust_lr_fn, "sign": method, "precision": precision}
-        common = {"maximize": maximize, "grad": grad, "pre": pre, "post": post, "nonfinite": nonfinite}
+        clipping = {"grad": grad, "pre": pre, "post": post, "nonfinite": nonfinite}
+        common = {"maximize": maximize, "fp32_state": fp32_state, **clipping}
         super().__init__(params, {"method": self.name, **own, **sign, **common})
 
     @classmethod
@@ -100,10 +103,9 @@ class Muon(Staged):
         """Parameters of one shape and dtype together, in stacks of bounded size."""
         alike: dict[Any, list[Tensor]] = {}
         for p in params:
-            alike.setdefault((p.shape, p.dtype, p.device), []).append(p)
+            alike.setdefault((p.shape, p.dtype, p.device, getattr(p, "placements", None)), []).append(p)
         for same in alike.values():
-            limit = min(_STACK, _CACHED) if same[0].device.type == "cpu" else _STACK
-            few = max(limit // max(same[0].numel(), 1), 1)
+            few = _how_many(same[0])
             yield from (same[i : i + few] for i in range(0, len(same), few))
 
     @staticmethod
@@ -124,6 +126,14 @@ class Muon(Staged):
         own_steps = (tuple(group["ns_coefficients"]),) * group["ns_steps"]
         method = own_steps if group["sign"] == "newton_schulz" else group["sign"]
         return msign(m, method, dtype=group["precision"])
+
+
+def _how_many(p: Any) -> int:
+    """Matrices to take together: a stack of bounded size, or one for each process."""
+    if is_spread(p):
+        return max([group.size() for group in groups(p)], default=1)
+    limit = min(_STACK, _CACHED) if p.device.type == "cpu" else _STACK
+    return max(limit // max(p.numel(), 1), 1)
 
 
 def _original(rows: int, columns: int) -> float:

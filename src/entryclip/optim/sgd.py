@@ -45,6 +45,7 @@ class SGD(Staged):
         post: Clip | None = None,
         nonfinite: str = "propagate",
         clip_vectors: bool = False,
+        fp32_state: bool = False,
     ):
         check_torch_flags(differentiable=differentiable, fused=fused)
         own = {
@@ -60,6 +61,7 @@ class SGD(Staged):
             "post": post,
             "nonfinite": nonfinite,
             "clip_vectors": clip_vectors,
+            "fp32_state": fp32_state,
         }
         super().__init__(params, {"method": self.name, **own, **common})
 

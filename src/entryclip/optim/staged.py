@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..arrays import is_number
 from ..clip import Clip
+from ..sharded import by_owner, is_spread, spread_like, whole
 from ..thresholds import Step
 from .direction import Direction, as_matrices, check_layout, from_matrices, propagated
 from .fused import Fast
@@ -22,6 +23,7 @@ from .telemetry import ClipReport, clip_report, named
 
 STAGES = ("grad", "pre", "post")
 NONFINITE = ("propagate", "skip", "raise")
+HALF = (torch.bfloat16, torch.float16)
 Group = dict[str, Any]
 
 # What every group has besides the method's own options.
@@ -32,6 +34,7 @@ COMMON = {
     "maximize": False,
     "fused": False,
     "nonfinite": "propagate",
+    "fp32_state": False,
     "clip_vectors": False,
     "flatten": False,
     "transposed": False,
@@ -125,7 +128,7 @@ class Staged(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            group["steps"] += 1
+            group["steps"].add_(1)  # a tensor: a number would make torch.compile begin anew at every step
         if not self._may_proceed():
             return loss
         for group in self.param_groups:
@@ -148,14 +151,25 @@ class Staged(torch.optim.Optimizer):
         for p, direction in zip(params, directions, strict=True):
             if clips(group, "post", p):
                 direction = Direction(self._clip("post", p, direction.tensor(), group))
-            method.decay_(p, group)
-            direction.move_(p, group["lr"])
+            w = self.weights(p, group)
+            method.decay_(w, group)
+            direction.move_(w, group["lr"])
+            if w is not p:
+                p.copy_(w)
 
     def _advance(self, p: Tensor, group: Group, method: type["Staged"]) -> Direction:
-        g = self.clipped_gradient(p, group)
+        g, w = self.clipped_gradient(p, group), self.weights(p, group)
         g = -g if group["maximize"] else g
-        method.update_(g, p, self.state[p], group)
-        return method.direction(g, p, self.state[p], group)
+        method.update_(g, w, self.state[p], group)
+        return method.direction(g, w, self.state[p], group)
+
+    def weights(self, p: Tensor, group: Group) -> Tensor:
+        """What the step acts on: the parameter, or with `fp32_state` the fp32 copy kept of one in half precision."""
+        if not group["fp32_state"] or p.dtype not in HALF:
+            return p
+        if "master" not in self.state[p]:
+            self.state[p]["master"] = p.detach().float()
+        return self.state[p]["master"]
 
     def clipped_gradient(self, p: Tensor, group: Group) -> Tensor:
         """The gradient through the `grad` clip; with its sign as it is, since clips are odd."""
@@ -163,19 +177,27 @@ class Staged(torch.optim.Optimizer):
         assert g is not None
         if g.is_sparse:
             raise RuntimeError(f"{group['method']} does not take sparse gradients: use torch.optim.SparseAdam for them")
-        return self._clip("grad", p, g, group)
+        return self._clip("grad", p, g.float() if group["fp32_state"] and g.dtype in HALF else g, group)
 
     def _orthogonalized(
         self, params: list[Tensor], directions: list[Direction], group: Group, method: type["Staged"]
     ) -> list[Direction]:
-        """The matrix sign of all of them in one stack: they have the same shape."""
+        """The matrix sign of all of them in one stack, or spread over the processes: they have the same shape."""
+
+        def sign(m: Tensor) -> Tensor:
+            return from_matrices(method.sign(as_matrices(m, group), group), m.shape, group)
+
         clipped = [self._clip("pre", p, d.numerator, group) for p, d in zip(params, directions, strict=True)]
-        if len(clipped) == 1:
-            signs: Any = [method.sign(as_matrices(clipped[0], group), group)]
+        signs: Any
+        if is_spread(clipped[0]):
+            signs = by_owner(clipped, sign)
+        elif len(clipped) == 1:
+            signs = [sign(clipped[0])]
         else:
-            signs = method.sign(torch.stack([as_matrices(m, group) for m in clipped]), group).unbind()
+            stack = method.sign(torch.stack([as_matrices(m, group) for m in clipped]), group)
+            signs = [from_matrices(s, m.shape, group) for s, m in zip(stack, clipped, strict=True)]
         return [
-            d._replace(numerator=method.after_sign(from_matrices(s, p.shape, group), p, self.state[p], group))
+            d._replace(numerator=method.after_sign(s, p, self.state[p], group))
             for p, d, s in zip(params, directions, signs, strict=True)
         ]
 
@@ -183,6 +205,8 @@ class Staged(torch.optim.Optimizer):
         """`x` clipped as the group says for this stage; the rule's memory is kept in the parameter's state."""
         if not clips(group, stage, p):
             return x
+        if is_spread(x) and group["blocks"] > 1:  # a block may lie across several pieces
+            return spread_like(self._clip(stage, p, whole(x), group), x)
         clip, m = group[stage], as_matrices(x, group)
         memory = self.memory(p, stage) or clip.init(m)
         y, memory = clip.update(m, memory, Step(lr=group["lr"], count=group["steps"]))
@@ -206,7 +230,7 @@ class Staged(torch.optim.Optimizer):
             if group["nonfinite"] == "propagate":
                 continue
             for name, p in named(group, number):
-                if p.grad is None or bool(torch.isfinite(p.grad).all()):
+                if p.grad is None or _is_finite(p.grad):
                     continue
                 if group["nonfinite"] == "raise":
                     raise FloatingPointError(f"the gradient of parameter {name}, shape {tuple(p.shape)}, is not finite")
@@ -241,6 +265,7 @@ class Staged(torch.optim.Optimizer):
             param_group = {**COMMON, **self.methods[method].options(), **param_group}
         super().add_param_group(param_group)
         group = self.param_groups[-1]
+        group["steps"] = torch.tensor(int(group["steps"]))  # its own, not the default's
         check_group(group, self.methods[method])
 
     def state_dict(self) -> dict[str, Any]:
@@ -261,18 +286,27 @@ class Staged(torch.optim.Optimizer):
                 if isinstance(merged[stage], str) and merged[stage] != repr(live[stage]):
                     warnings.warn(f"saved with {stage}={merged[stage]}, going on with {live[stage]}", stacklevel=2)
                 merged[stage] = live[stage]
-            merged["fused"] = live["fused"]  # a matter of the machine, not of the run
+            for option in ("fused", "fp32_state"):  # matters of the machine and of the parameters, not of the run
+                merged[option] = live[option]
         super().load_state_dict({**state_dict, "param_groups": groups or state_dict["param_groups"]})
+        for group in self.param_groups:
+            group["steps"] = torch.tensor(int(group["steps"]))
         self._restore_dtypes(state_dict)
 
     def _restore_dtypes(self, saved: dict[str, Any]) -> None:
-        """torch has cast every floating state to its parameter's dtype; thresholds must keep theirs."""
-        params = [p for group in self.param_groups for p in group["params"]]
+        """torch has cast every floating state to its parameter's dtype; thresholds and fp32 state must keep theirs."""
+        params = [(p, group["fp32_state"]) for group in self.param_groups for p in group["params"]]
         places = [place for group in saved["param_groups"] for place in group["params"]]
-        for place, p in zip(places, params, strict=True):
+        for place, (p, fp32_state) in zip(places, params, strict=True):
             for key, value in saved["state"].get(place, {}).items():
-                if key.startswith(tuple(f"{stage}_" for stage in STAGES)) and isinstance(value, Tensor):
+                of_clip = key.startswith(tuple(f"{stage}_" for stage in STAGES))
+                if isinstance(value, Tensor) and (of_clip or (fp32_state and key != "step")):
                     self.state[p][key] = value.detach().clone().to(p.device)
+
+
+def _is_finite(g: Any) -> bool:
+    """Whether all entries are finite; of a DTensor on all processes, so that they decide alike."""
+    return bool(whole(torch.isfinite(g).all()))
 
 
 def check_torch_flags(*, capturable: bool = False, differentiable: bool = False, fused: bool | None = None) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..arrays import widen
+from ..sharded import whole
 from ..thresholds import Step
 from .direction import as_matrices, from_matrices
 
@@ -73,7 +74,7 @@ def _stage_inputs(optimizer: "Staged", p: Tensor, group: dict[str, Any]) -> list
     if not p.numel():
         return found
     if g is not None and not g.is_sparse:
-        g = -g if group["maximize"] else g
+        g = widen(-g if group["maximize"] else g) if group["fp32_state"] else -g if group["maximize"] else g
         if clips(group, "grad", p):
             found.append(("grad", g))
             g = _clipped(optimizer, p, group, "grad", g)
@@ -94,7 +95,7 @@ def _clipped(optimizer: "Staged", p: Tensor, group: dict[str, Any], stage: str, 
 
 
 def _row(optimizer: "Staged", p: Tensor, group: dict[str, Any], stage: str, x: Tensor, name: str) -> ClipRow:
-    m = as_matrices(x, group)
+    m = as_matrices(whole(x), group)
     clip, memory = group[stage], optimizer.memory(p, stage) or group[stage].init(m)
     threshold = clip.rule(m, memory, _step(group))[0]
     before, after = widen(m), widen(clip.update(m, memory, _step(group))[0])

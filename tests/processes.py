@@ -1,0 +1,60 @@
+"""Run a function on several processes (gloo), as the tests of many processes do."""
+
+import datetime
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def on_processes(count, function, folder, *arguments):
+    """Call `function(rank, *arguments)` on each; an error on any of them is raised here."""
+    mp.spawn(_enter, args=(count, function, str(folder), arguments), nprocs=count)
+
+
+def _enter(rank, count, function, folder, arguments):
+    torch.set_num_threads(1)
+    store = f"file://{folder}/store-{function.__name__}-{count}"
+    timeout = datetime.timedelta(seconds=60)
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=count, timeout=timeout)
+    try:
+        function(rank, *arguments)
+    finally:
+        dist.destroy_process_group()
+
+
+class Traffic:
+    """Counts the bytes that each process gives to the process group."""
+
+    def __init__(self, monkeypatch_target=dist):
+        self.bytes = 0
+        self.largest = 0
+        self.target = monkeypatch_target
+
+    def __enter__(self):
+        self.original = {name: getattr(self.target, name) for name in ("all_reduce", "all_to_all_single")}
+        for name, function in self.original.items():
+            setattr(self.target, name, self._counting(function, 1 if name == "all_to_all_single" else 0))
+        for name in ("all_gather", "all_gather_into_tensor", "gather", "broadcast", "send"):
+            self.original[name] = getattr(self.target, name)
+            setattr(self.target, name, self._refuse(name))
+        return self
+
+    def __exit__(self, *error):
+        for name, function in self.original.items():
+            setattr(self.target, name, function)
+
+    def _counting(self, function, place):
+        def counted(*arguments, **options):
+            tensor = arguments[place]
+            self.bytes += tensor.numel() * tensor.element_size()
+            self.largest = max(self.largest, tensor.numel())
+            return function(*arguments, **options)
+
+        return counted
+
+    def _refuse(self, name):
+        def refused(*arguments, **options):
+            raise AssertionError(f"{name} was called: the entries should stay where they are")
+
+        return refused
