@@ -6,10 +6,12 @@ from typing import Any
 
 import torch
 
-from .arrays import Array, cast, check_floating, quiet, widen
+from .arrays import Array, cast, check_floating, on_host, quiet, widen
 from .operators import ENTRYWISE, hard_clip, scaled_norm, smooth_shrinkage
 from .sharded import entrywise, is_spread, norms, on_whole
 from .thresholds import Quantile, State, Step, _check_rule
+
+_PIECE = 1 << 18  # entries that are clipped at a time: what that takes stays in the cache
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,19 @@ class Clip:
         threshold, state = self.rule(x, state, step)
         clipped = self._apply(x, threshold)
         return (_with_rms_of(x, clipped) if self.preserve_rms else clipped), state
+
+    def update_(self, x: Array, state: State, step: Step | None = None) -> tuple[Array, State]:
+        """As `update`, for an `x` that is no longer needed: on the host the result takes its place, piece by piece."""
+        if not (
+            on_host(x) and self.operator in ENTRYWISE and not self.preserve_rms and x.is_contiguous() and x.numel()
+        ):
+            return self.update(x, state, step)
+        check_floating(x)
+        threshold, state = self.rule(x, state, step)
+        for row, t in zip(x.view(threshold.numel(), -1), threshold.reshape(-1), strict=True):
+            for piece in torch.split(row, _PIECE):
+                piece.copy_(self.operator(piece, t))
+        return x, state
 
     def _apply(self, x: Array, threshold: Array) -> Array:
         if not is_spread(x):

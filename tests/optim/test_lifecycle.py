@@ -207,7 +207,7 @@ V = torch.nn.Parameter(torch.zeros(4))
         (lambda: optim.Staged([{"params": [W], "method": "sgd", "pre": ec.hard(0.9)}]), ValueError, "SGD has none"),
         (lambda: optim.Staged([{"params": [W]}]), ValueError, "method must be one of adamuon, adamw"),
         (lambda: optim.Staged([{"params": [W], "method": "sgd", "blocks": 4}]), ValueError, "does not divide the rows"),
-        (lambda: optim.Muon([V]), ValueError, "Muon takes real matrices"),
+        (lambda: optim.Muon([V]), ValueError, "Muon takes matrices"),
         (lambda: optim.Muon([W], momentum=1.0), ValueError, r"momentum must be in \[0, 1\)"),
         (lambda: optim.Muon([W], adjust_lr_fn="big"), ValueError, "adjust_lr_fn must be one of"),
         (lambda: optim.Muon([W], method="magic"), ValueError, "method must be one of newton_schulz"),

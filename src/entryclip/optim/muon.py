@@ -95,8 +95,8 @@ class Muon(Staged):
                 effect = "shrinks the orthogonalised update" if stage == "post" else "is undone by the matrix sign"
                 warnings.warn(f"a global norm clip at stage {stage} of a Muon group {effect}", stacklevel=2)
         for p in group["params"]:
-            if p.ndim < 2 or torch.is_complex(p):
-                raise ValueError(f"Muon takes real matrices, got {p.dtype} of shape {tuple(p.shape)}: use AdamW for it")
+            if p.ndim < 2:
+                raise ValueError(f"Muon takes matrices, got a parameter of shape {tuple(p.shape)}: use AdamW for it")
 
     @classmethod
     def batches(cls, params: list[Tensor]) -> Iterator[list[Tensor]]:
@@ -119,7 +119,8 @@ class Muon(Staged):
         momentum = state["momentum_buffer"]
         m = g.lerp(momentum, group["momentum"]) if group["nesterov"] else momentum
         rows, columns = matrix_shape(p.shape, group)[-2:]
-        return Direction(m, scale=_SCALES[group["adjust_lr_fn"]](rows, columns))
+        scale = _SCALES[group["adjust_lr_fn"]](rows, columns)
+        return Direction(m, scale=scale, fresh=group["nesterov"])
 
     @staticmethod
     def sign(m: Tensor, group: Group) -> Tensor:

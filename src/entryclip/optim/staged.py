@@ -17,7 +17,7 @@ from ..arrays import is_number
 from ..clip import Clip
 from ..sharded import by_owner, is_spread, spread_like, whole
 from ..thresholds import Step
-from .direction import Direction, as_matrices, check_layout, from_matrices, propagated
+from .direction import Direction, as_matrices, check_layout, from_matrices, propagated, seen_finite
 from .fused import Fast
 from .telemetry import ClipReport, clip_report, named
 
@@ -150,7 +150,8 @@ class Staged(torch.optim.Optimizer):
             directions = self._orthogonalized(params, directions, group, method)
         for p, direction in zip(params, directions, strict=True):
             if clips(group, "post", p):
-                direction = Direction(self._clip("post", p, direction.tensor(), group))
+                owned = direction.owned
+                direction = Direction(self._clip("post", p, direction.tensor(), group, owned))
             w = self.weights(p, group)
             method.decay_(w, group)
             direction.move_(w, group["lr"])
@@ -187,7 +188,7 @@ class Staged(torch.optim.Optimizer):
         def sign(m: Tensor) -> Tensor:
             return from_matrices(method.sign(as_matrices(m, group), group), m.shape, group)
 
-        clipped = [self._clip("pre", p, d.numerator, group) for p, d in zip(params, directions, strict=True)]
+        clipped = [self._clip("pre", p, d.numerator, group, d.fresh) for p, d in zip(params, directions, strict=True)]
         signs: Any
         if is_spread(clipped[0]):
             signs = by_owner(clipped, sign)
@@ -197,22 +198,25 @@ class Staged(torch.optim.Optimizer):
             stack = method.sign(torch.stack([as_matrices(m, group) for m in clipped]), group)
             signs = [from_matrices(s, m.shape, group) for s, m in zip(stack, clipped, strict=True)]
         return [
-            d._replace(numerator=method.after_sign(s, p, self.state[p], group))
+            d._replace(numerator=method.after_sign(s, p, self.state[p], group), fresh=True)
             for p, d, s in zip(params, directions, signs, strict=True)
         ]
 
-    def _clip(self, stage: str, p: Tensor, x: Tensor, group: Group) -> Tensor:
-        """`x` clipped as the group says for this stage; the rule's memory is kept in the parameter's state."""
+    def _clip(self, stage: str, p: Tensor, x: Tensor, group: Group, owned: bool = False) -> Tensor:
+        """`x` clipped as the group says for this stage, in its own memory if that is `owned`."""
         if not clips(group, stage, p):
             return x
         if is_spread(x) and group["blocks"] > 1:  # a block may lie across several pieces
             return spread_like(self._clip(stage, p, whole(x), group), x)
         clip, m = group[stage], as_matrices(x, group)
-        memory = self.memory(p, stage) or clip.init(m)
-        y, memory = clip.update(m, memory, Step(lr=group["lr"], count=group["steps"]))
+        memory, when = self.memory(p, stage) or clip.init(m), Step(lr=group["lr"], count=group["steps"])
+        propagate = group["nonfinite"] == "propagate"
+        if owned and (not propagate or seen_finite(m)):
+            y, memory = clip.update_(m, memory, when)
+        else:
+            y, memory = clip.update(m, memory, when)
+            y = propagated(y, m) if propagate else y
         self.remember(p, stage, memory)
-        if group["nonfinite"] == "propagate":
-            y = propagated(y, m)
         return from_matrices(y, x.shape, group)
 
     def memory(self, p: Tensor, stage: str) -> dict[str, Any]:
@@ -301,7 +305,8 @@ class Staged(torch.optim.Optimizer):
             for key, value in saved["state"].get(place, {}).items():
                 of_clip = key.startswith(tuple(f"{stage}_" for stage in STAGES))
                 if isinstance(value, Tensor) and (of_clip or (fp32_state and key != "step")):
-                    self.state[p][key] = value.detach().clone().to(p.device)
+                    value = value.detach().clone().to(p.device)
+                    self.state[p][key] = value.float() if value.dtype in HALF else value
 
 
 def _is_finite(g: Any) -> bool:
@@ -338,5 +343,7 @@ def check_group(group: Group, method: type[Staged]) -> None:
     if group["pre"] is not None and not method.has_sign:
         raise ValueError(f"pre clips before a matrix sign, and {method.__name__} has none: use grad or post")
     for p in group["params"]:
+        if p.is_complex():
+            raise ValueError(f"complex parameters are not supported, got {p.dtype}: step torch.view_as_real(p) instead")
         check_layout(p, group)
     method.check(group)
