@@ -155,9 +155,7 @@ def test_on_processes(count, tmp_path):
 
 
 def checkpointed(model):
-    muon = {"method": "muon", "params": [p for p in model.parameters() if p.ndim == 2], "pre": RUNNING, "lr": 0.02}
-    rest = {"method": "adamw", "params": [p for p in model.parameters() if p.ndim != 2], "post": RUNNING, "lr": 0.02}
-    return optim.Staged([muon, rest])
+    return optim.build(model, "muon", lr=0.02, roles={"hidden": {"pre": RUNNING}, "vector": {"lr": 1e-3}})
 
 
 def save(rank, folder):
@@ -177,7 +175,9 @@ def resume(rank, folder):
     assert all(not p.full_tensor().any() for p in model.parameters())
     dcp.load({"model": weights, "optimizer": state}, checkpoint_id=f"{folder}/checkpoint")
     set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=state)
-    assert [int(group["steps"]) for group in optimizer.param_groups] == [3, 3]
+    assert [int(group["steps"]) for group in optimizer.param_groups] == [3] * len(optimizer.param_groups)
+    assert optimizer.param_groups[-1]["lr"] == 1e-3
+    assert "matrix of Linear" in optim.explain(optimizer)
     train(model, optimizer, mine(batches(6))[3:])
     alone = Model()
     train(alone, checkpointed(alone), batches(6))

@@ -168,3 +168,14 @@ def test_bad_input(options, words):
         build(nn.Linear(4, 4), **options)
     with pytest.raises(ValueError, match="no parameters that need a gradient"):
         build(nn.ReLU())
+
+
+def test_options_of_all_groups():
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.LayerNorm(4))
+    optimizer = build(model, "adamw", nonfinite="skip", fused=True, roles={"vector": {"fused": False}})
+    assert [(group["nonfinite"], group["fused"]) for group in optimizer.param_groups] == [
+        ("skip", True),
+        ("skip", False),
+    ]
+    with pytest.raises(TypeError, match=r"for all groups and the rest by role, got \['betas'\]"):
+        build(model, "adamw", betas=(0.9, 0.95))

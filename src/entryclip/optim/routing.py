@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from .presets import spectra_clip
 from .staged import Staged
 
+_COMMON = ("nonfinite", "fp32_state", "fused", "maximize")
 ROLES = ("hidden", "embedding", "head", "vector")
 _HEADS = re.compile(r"(^|\.)(lm_head|head|classifier|score|unembed|output_projection)$")
 _TABLES = re.compile(r"(^|[._])(pos|position|cls|embed|embedding|embeddings|wte|wpe)($|[._])|(cls|mask)_token$")
@@ -41,6 +42,7 @@ def build(
     weight_decay: float = 0.1,
     roles: Mapping[str, Mapping[str, Any]] | None = None,
     patterns: Mapping[str, str] | None = None,
+    **common: Any,
 ) -> Staged:
     """One optimizer for all parameters of `model`: hidden matrices by `method`, the rest by AdamW without clips.
 
@@ -48,6 +50,7 @@ def build(
     other_lr    the learning rate of embeddings, head and vectors (default: lr)
     roles       options per role that override these: {"embedding": {"lr": 0.3}, "hidden": {"pre": ec.hard(0.9)}}
     patterns    roles by name, with wildcards: {"*.router.*": "vector"}; they come first
+    common      options of all groups: nonfinite="skip", fp32_state=True, maximize=True, fused=True (for AdamW's)
 
     `print(explain(optimizer))` shows which parameter went where and why.
 
@@ -62,6 +65,8 @@ def build(
     """
     own = _own_options(method, lr)
     _check_roles(roles or {}, "roles")
+    if unknown := set(common) - set(_COMMON):
+        raise TypeError(f"build takes {', '.join(_COMMON)} for all groups and the rest by role, got {sorted(unknown)}")
     rest = {"method": "adamw", "lr": lr if other_lr is None else other_lr, "post": None, "weight_decay": weight_decay}
     defaults: dict[str, dict[str, Any]] = {
         "hidden": {**own, "lr": lr, "weight_decay": weight_decay},
@@ -73,8 +78,8 @@ def build(
     groups: dict[Any, dict[str, Any]] = {}
     for route in routes(model, patterns or {}):
         key = (route.role, *route.layout.items())
-        options = {**defaults[route.role], **(roles or {}).get(route.role, {}), **route.layout, "role": route.role}
-        group = groups.setdefault(key, {**options, "params": [], "why": []})
+        options = {**defaults[route.role], **common, **(roles or {}).get(route.role, {}), **route.layout}
+        group = groups.setdefault(key, {**options, "role": route.role, "params": [], "why": []})
         group["params"].append((route.name, parameters[route.name]))
         group["why"].append(route.why)
     if not groups:
