@@ -23,6 +23,7 @@ LAYERS = [
     ["quantile"],
     ["thresholds"],
     ["clip"],
+    ["noise"],
     ["optim"],
     ["testing"],
     ["files"],
