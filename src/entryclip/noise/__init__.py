@@ -1,7 +1,9 @@
-"""Noise of stochastic gradients: models to draw from, and the Bayes estimator under them."""
+"""Noise of stochastic gradients: models to draw from, the Bayes estimator under them, and fits to data."""
 
 from .bayes import Branches, branches, posterior_mean, retention, wiener_coefficient
 from .collapse import Collapse, TailConstants, posterior_collapse, tail_constants
+from .fit import Fit, Interval, fit
+from .histogram import Histogram
 from .laws import Cauchy, Contamination, Gaussian, Law, Noise, StudentT
 from .models import Aligned, HeavyLowRank, LowRankSum, Spike, Subspace
 
@@ -11,8 +13,11 @@ __all__ = [
     "Cauchy",
     "Collapse",
     "Contamination",
+    "Fit",
     "Gaussian",
     "HeavyLowRank",
+    "Histogram",
+    "Interval",
     "Law",
     "LowRankSum",
     "Noise",
@@ -21,6 +26,7 @@ __all__ = [
     "Subspace",
     "TailConstants",
     "branches",
+    "fit",
     "posterior_collapse",
     "posterior_mean",
     "retention",
