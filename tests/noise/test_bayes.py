@@ -126,6 +126,18 @@ def test_the_paper_drops_the_larger_branch_far_out():
         assert float(heavy) == pytest.approx(2 / y, rel=0.05)
 
 
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
+def test_the_marginal_density_integrates_to_one_and_gives_tweedies_formula(alpha):
+    """eq:tweedie: E[x | y] = -sigma_x^2 d/dy log p(y) - here for the whole mixture, as in prop:spectral_to_mse."""
+    noise = ec.noise.Contamination(alpha, 0.5, ec.noise.StudentT(2.0, 1.5))
+    u, weight = legendre(np.concatenate([[0], np.geomspace(1e-3, 1e9, 400)]))
+    assert 2 * (weight * np.exp(ec.noise.log_marginal(u, 0.7, noise))).sum() == pytest.approx(1, abs=1e-12)
+    y = np.linspace(-5, 5, 11)
+    score = (ec.noise.log_marginal(y + 1e-4, 0.7, noise) - ec.noise.log_marginal(y - 1e-4, 0.7, noise)) / 2e-4
+    heavy = ec.noise.posterior_mean(y, 0.7, noise)
+    np.testing.assert_allclose(-(0.7**2) * score, heavy, atol=1e-6)
+
+
 def test_libraries_dtypes_and_shapes():
     y = np.random.default_rng(0).standard_cauchy((3, 4, 5))
     expected = ec.noise.posterior_mean(y, 1.0, MIXTURE)

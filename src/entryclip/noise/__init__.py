@@ -1,6 +1,6 @@
 """Noise of stochastic gradients: models to draw from, the Bayes estimator under them, and fits to data."""
 
-from .bayes import Branches, branches, posterior_mean, retention, wiener_coefficient
+from .bayes import Branches, branches, log_marginal, posterior_mean, retention, wiener_coefficient
 from .collapse import Collapse, TailConstants, posterior_collapse, tail_constants
 from .fit import Fit, Interval, fit
 from .histogram import Histogram
@@ -27,6 +27,7 @@ __all__ = [
     "TailConstants",
     "branches",
     "fit",
+    "log_marginal",
     "posterior_collapse",
     "posterior_mean",
     "retention",

@@ -68,6 +68,21 @@ def retention(y: Array, sigma_x: float, noise: Law) -> Array:
     return _like(expit(_log_odds(size, alpha, sigma / sigma_x, log_f)), y)
 
 
+def log_marginal(y: Array, sigma_x: float, noise: Law) -> Array:
+    """log of the density of y = x + e.
+
+    >>> round(float(log_marginal(0.0, 3.0, Gaussian(4.0))), 4) == round(float(Gaussian(5.0).log_density(0.0)), 4)
+    True
+    """
+    alpha, sigma, heavy = _parts(sigma_x, noise)
+    size = np.abs(_host(y)) / sigma_x
+    bulk = Gaussian(math.hypot(1, sigma / sigma_x)).log_density(size)
+    log_f, _ = heavy_branch(size, _rescaled(heavy, sigma_x))
+    with np.errstate(divide="ignore"):  # log 0 = -inf is what a part of weight 0 should have
+        total = np.logaddexp(np.log1p(-alpha) + bulk, np.log(alpha) + log_f)
+    return _like(total - math.log(sigma_x), y)
+
+
 def wiener_coefficient(sigma_x: float, sigma: float) -> float:
     """beta = sigma_x^2 / (sigma_x^2 + sigma^2): what is kept of an entry under Gaussian noise.
 

@@ -66,9 +66,9 @@ def _integrals(operator: Operator, threshold: float, g: float, clean: float, law
     return float(weight @ (up + down)), float(weight @ (up**2 + down**2))
 
 
-def panels(kinks: list[float], start: float, end: float) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights of a composite Gauss-Legendre rule on [0, end]: panels that grow by half, cut at the kinks."""
-    growing = np.geomspace(start, end, max(2, int(np.log(end / start) / 0.4)))
+def panels(kinks: list[float], start: float, end: float, growth: float = 0.4) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights of a composite Gauss-Legendre rule on [0, end]: growing panels, cut at the kinks."""
+    growing = np.geomspace(start, end, max(2, int(np.log(end / start) / growth)))
     edges = np.unique(np.concatenate([[0.0], growing, [k for k in kinks if 0 < k < end]]))
     x, w = np.polynomial.legendre.leggauss(16)
     middle, half = (edges[1:] + edges[:-1]) / 2, (edges[1:] - edges[:-1]) / 2
