@@ -130,7 +130,7 @@ def plot(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 def _heat(figure: Any, axis: Any, x: np.ndarray, y: np.ndarray, values: np.ndarray, title: str, scale: Any) -> None:
     colours, low, high = scale
-    mesh = axis.pcolormesh(y, x, values, cmap=colours, vmin=low, vmax=high, shading="nearest")
+    mesh = axis.pcolormesh(y, x, values, cmap=colours, vmin=low, vmax=high, shading="nearest", rasterized=True)
     axis.set(xscale="log", yscale="log", title=title, xlabel=r"scale of the heavy part, $\gamma/\sigma_x$")
     axis.set_ylabel(r"fraction $\alpha$")
     axis.grid(False)
