@@ -56,7 +56,7 @@ class Config:
 
     @classmethod
     def quick(cls) -> "Config":
-        return cls(post=(600, 1800), pre=(300, 900), batches=(100, 300), seeds=3)
+        return cls(post=(1000, 2500), pre=(300, 900), batches=(100, 300), seeds=3)
 
 
 @dataclass(frozen=True)
@@ -212,17 +212,17 @@ def claims(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 def _slope_claim(rows: list[dict[str, Any]], stage: str) -> dict[str, Any]:
     """At the largest batch: the power of the iterations in the measured average and in the bound."""
     batch = max(row["batch"] for row in rows if row["stage"] == stage)
-    words, near = [], []
+    words, fast = [], []
     for operator in METHODS:
         chosen = [r for r in rows if (r["stage"], r["operator"], r["batch"]) == (stage, operator, batch)]
         (found, low, high), (bound, _, _) = _power(chosen, "measured"), _power(chosen, "bound")
         words.append(f"{operator} {found:.2f} [{low:.2f}, {high:.2f}] (bound {bound:.2f})")
-        near.append(abs(found - bound) <= 0.1)
+        fast.append(found <= bound + 0.05)
     name = "K" if stage == "post" else f"T, N = {batch}"
     return {
-        "claim": f"{stage}-clipping: the measured average falls like the bound, with nearly the same power of {name}",
+        "claim": f"{stage}-clipping: the measured average falls at least as fast as the bound, by its power of {name}",
         "measured": ", ".join(words),
-        "holds": all(near),
+        "holds": all(fast),
     }
 
 
@@ -231,7 +231,7 @@ def _power(rows: list[dict[str, Any]], column: str) -> tuple[float, float, float
     seeds: dict[int, list[tuple[float, float]]] = {}
     for row in rows:
         seeds.setdefault(row["seed"], []).append((math.log(row["iterations"]), math.log(row[column])))
-    slopes = [float(np.polyfit(*np.array(points).T, 1)[0]) for points in seeds.values()]
+    slopes = [float(stats.linregress(*np.array(points).T).slope) for points in seeds.values()]
     reach = float(stats.t.ppf(0.975, len(slopes) - 1) * np.std(slopes, ddof=1) / math.sqrt(len(slopes)))
     centre = float(np.mean(slopes))
     return centre, centre - reach, centre + reach
