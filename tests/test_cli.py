@@ -12,7 +12,7 @@ def test_reproduce_all_says_where_the_report_is(tmp_path, capsys):
     assert f"report: {tmp_path}/report.html" in printed
     assert "holds" in printed
     page = (tmp_path / "report.html").read_text()
-    assert page.count("data:image/svg+xml") == 6
+    assert page.count("data:image/svg+xml") == 7
     assert "entryclip reproduce learning-rate --quick<" in page  # the command that made it
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert "https://" not in page
@@ -23,7 +23,7 @@ def test_reproduce_all_says_where_the_report_is(tmp_path, capsys):
     [
         (
             ["reproduce", "nope"],
-            "unknown experiment 'nope': choose from operators, learning-rate, bayes, convergence, or all",
+            "unknown experiment 'nope': choose from operators, learning-rate, bayes, looseness, convergence, or all",
         ),
         (["reproduce", "operators", "--out", "FILE"], "is a file: choose a folder with --out"),
         (["report", "EMPTY"], "no results in"),
