@@ -37,9 +37,9 @@ SLOPE_LIMIT = math.sqrt(27) / 16  # max |phi'|, at u = 1/sqrt(3)
 class Config:
     """Sizes of the runs, and the noise."""
 
-    post: tuple[int, ...] = (1000, 3162, 10_000, 31_623, 100_000)  # K
-    pre: tuple[int, ...] = (300, 1200, 4800)  # T
-    batches: tuple[int, ...] = (100, 400, 1600)  # N
+    post: tuple[int, ...] = (1000, 3000, 10_000, 30_000)  # K
+    pre: tuple[int, ...] = (400, 1200, 3600)  # T
+    batches: tuple[int, ...] = (100, 300, 1000)  # N
     seeds: int = 8
     shape: tuple[int, int] = (6, 4)
     alpha: float = 0.05
@@ -166,7 +166,12 @@ def plot(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
             _draw(axis, [row for row in chosen if row["batch"] == batch], colour)
         axis.axhline(np.median([row["start"] for row in chosen]), color="#555555", ls=":", lw=1.2)
         norm = r"mean $\|G\|_F^2$" if stage == "post" else r"mean $\|G\|_*$"
-        axis.set(xscale="log", yscale="log", xlabel="iterations", ylabel=norm, title=f"{stage}-clipping, {operator}")
+        letter = "K" if stage == "post" else "T"
+        axis.set(xscale="log", yscale="log", xlabel=f"iterations {letter}", ylabel=norm)
+        axis.set_title(f"{stage}-clipping, {operator}")
+        sizes = sorted({row["iterations"] for row in chosen})
+        axis.set_xticks(sizes, [str(size) for size in sizes])
+        axis.xaxis.minorticks_off()
         axis.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return {"convergence": figure}
 
@@ -180,7 +185,9 @@ def _draw(axis: Any, rows: list[dict[str, Any]], colour: str) -> None:
     axis.plot(sizes, [table[size][0]["bound"] for size in sizes], color=colour, lw=1.8, label="bound" + label)
     axis.plot(sizes, [table[size][0]["sharper"] for size in sizes], color=colour, lw=1, ls="-.")
     slope = _power(rows, "measured")
-    name = f"measured,\nslope {slope[0]:.2f} [{slope[1]:.2f}, {slope[2]:.2f}]"
+    ratios = [row["bound"] / row["measured"] for row in rows]
+    name = f"measured{label}: slope\n{slope[0]:.3f} [{slope[1]:.3f}, {slope[2]:.3f}],\n"
+    name += f"bound {min(ratios):.1f} to {max(ratios):.1f} times it"
     axis.errorbar(sizes, middle, yerr=np.abs(ends - middle), color=colour, fmt="o--", ms=4, lw=1, label=name)
 
 
