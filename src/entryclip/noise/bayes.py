@@ -126,8 +126,8 @@ def _parts(sigma_x: float, noise: Law) -> tuple[float, float, Cauchy | StudentT]
 def _rescaled(heavy: Cauchy | StudentT, sigma_x: float) -> Cauchy | StudentT:
     """`heavy` in units of sigma_x, if the numbers of `heavy.py` reach so far."""
     scale = (heavy.gamma if isinstance(heavy, Cauchy) else heavy.scale) / sigma_x
-    if not 1e-100 <= scale <= 1e100:
-        raise ValueError(f"the heavy part's scale over sigma_x must be from 1e-100 to 1e100, got {scale:g}")
+    if not 1e-20 <= scale <= 1e20:
+        raise ValueError(f"the heavy part's scale over sigma_x must be from 1e-20 to 1e20, got {scale:g}")
     if isinstance(heavy, Cauchy):
         return Cauchy(scale)
     if heavy.nu > 200:
