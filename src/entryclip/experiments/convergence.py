@@ -56,7 +56,7 @@ class Config:
 
     @classmethod
     def quick(cls) -> "Config":
-        return cls(post=(1000, 2000), pre=(400, 800), batches=(100, 300), seeds=3)
+        return cls(post=(1000, 2000), pre=(400, 800), batches=(100, 200), seeds=3)
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def _descend(problem: Problem, promise: Guarantee, generator: torch.Generator) -
     for noise in _draws(promise, len(y), generator):
         g = problem.gradient(y)
         total += _size(promise.stage, g)
-        step = clip(g[:, None] + noise, promise.threshold).mean(dim=1)
+        step = clip(g[:, None].float() + noise, promise.threshold).mean(dim=1, dtype=g.dtype)
         y -= promise.step_size * (step if promise.stage == "post" else msign(step, method="svd"))
     return total / promise.iterations
 
@@ -151,7 +151,7 @@ def _draws(promise: Guarantee, runs: int, generator: torch.Generator) -> Iterato
     block = max(1, 2**16 // math.prod(shape))
     for start in range(0, promise.iterations, block):
         count = min(block, promise.iterations - start)
-        yield from promise.noise.sample((count, *shape), generator, dtype=torch.float64)
+        yield from promise.noise.sample((count, *shape), generator, dtype=torch.float32)
 
 
 def _size(stage: str, g: Tensor) -> Tensor:
