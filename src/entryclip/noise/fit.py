@@ -40,8 +40,8 @@ class Interval(NamedTuple):
 class Fit:
     """Estimates with 95 % intervals; `print` it for all of it. `noise` is the fitted model.
 
-    The intervals are symmetric on the scale of the logarithm (logit for alpha). By simulation they hold in 95 % of the
-    cases for `alpha_gamma`, and in as few as 84 % for alpha and gamma where those are not `identified`.
+    The intervals are symmetric on the scale of the logarithm (logit for alpha), from the curvature of the likelihood.
+    That of `alpha_gamma` covers; those of alpha and gamma are too narrow where the two are not `identified`.
     """
 
     alpha_gamma: Interval  # alpha gamma^nu: alpha gamma for Cauchy noise
