@@ -12,7 +12,7 @@ def test_reproduce_all_says_where_the_report_is(tmp_path, capsys):
     assert f"report: {tmp_path}/report.html" in printed
     assert "holds" in printed
     page = (tmp_path / "report.html").read_text()
-    assert page.count("data:image/svg+xml") == 3
+    assert page.count("data:image/svg+xml") == 7
     assert "entryclip reproduce learning-rate --quick<" in page  # the command that made it
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert "https://" not in page
@@ -21,7 +21,10 @@ def test_reproduce_all_says_where_the_report_is(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["reproduce", "nope"], "unknown experiment 'nope': choose from operators, learning-rate, or all"),
+        (
+            ["reproduce", "nope"],
+            "unknown experiment 'nope': choose from operators, learning-rate, bayes, looseness, convergence, or all",
+        ),
         (["reproduce", "operators", "--out", "FILE"], "is a file: choose a folder with --out"),
         (["report", "EMPTY"], "no results in"),
     ],
@@ -33,6 +36,31 @@ def test_bad_input_is_one_line(tmp_path, capsys, arguments, words):
     printed = capsys.readouterr()
     assert words in printed.err
     assert printed.err.count("\n") == 1
+
+
+THEORY = ["theory", "--alpha", ".05", "--sigma", "1", "--gamma", "1", "--bound", "1", "--shape"]
+
+
+def test_theory_prints_the_four_theorems(capsys):
+    assert main([*THEORY, "768x768", "--epsilon", ".5"]) == 0
+    printed = capsys.readouterr().out
+    for words in ("post, hard", "post, smooth", "pre, hard", "pre, smooth", "threshold", "3.039", "10.06", "samples"):
+        assert words in printed
+    assert main([*THEORY, "8x4", "--iterations", "100", "--batch", "10"]) == 0
+    assert "nuclear" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([*THEORY, "768"], "--shape must be rows x columns, as 768x768, got '768'"),
+        ([*THEORY, "8x8", "--iterations", "100"], "pre-clipping needs a batch"),
+        ([*THEORY, "8x8", "--epsilon", "-1"], "epsilon must be a finite number above 0, got -1.0"),
+    ],
+)
+def test_theory_refuses(capsys, arguments, words):
+    assert main(arguments) == 2
+    assert words in capsys.readouterr().err
 
 
 def test_python_m_and_help():

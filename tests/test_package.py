@@ -24,6 +24,8 @@ LAYERS = [
     ["quantile"],
     ["thresholds"],
     ["clip"],
+    ["noise"],
+    ["theory"],
     ["optim"],
     ["testing"],
     ["files"],

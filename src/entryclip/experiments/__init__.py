@@ -3,7 +3,13 @@
 import importlib
 from types import ModuleType
 
-NAMES = ("operators", "learning-rate")  # in the order in which `reproduce all` runs them
+NAMES = (
+    "operators",
+    "learning-rate",
+    "bayes",
+    "looseness",
+    "convergence",
+)  # in the order in which `reproduce all` runs them
 
 
 def check_name(name: str) -> str:

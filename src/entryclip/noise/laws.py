@@ -1,0 +1,245 @@
+"""Laws of one entry: independent noise, each with `sample`, `density`, `log_density` and `tail_index`.
+
+    Gaussian(sigma)                     N(0, sigma^2)
+    Cauchy(gamma)                       gamma / (pi (x^2 + gamma^2))
+    StudentT(nu, scale)                 scale times Student's t with nu degrees of freedom
+    Contamination(alpha, sigma, heavy)  (1 - alpha) N(0, sigma^2) + alpha heavy     (def:contamination, eq:noise)
+
+A matrix of such noise has independent entries. Tails are drawn in fp64, then rounded to the dtype asked for: a uniform
+number in fp32 has 2^24 values, so the largest of 10^7 Cauchy entries would always be one of the same few.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..arrays import Array, check_floating, constant, is_number, namespace, quiet
+
+Generator = torch.Generator | None
+Shape = tuple[int, ...]
+Place = dict[str, Any]  # device and dtype
+
+
+class Noise(ABC):
+    """A noise model: draws of any shape, and how heavy the tail of one entry is."""
+
+    def sample(
+        self, shape: Sequence[int], generator: Generator = None, *, device: Any = None, dtype: Any = None
+    ) -> Tensor:
+        """A tensor of this shape on `device` (the generator's by default) in `dtype` (torch's default).
+
+        Matrices are the last two dimensions, the leading ones a batch.
+        """
+        return self.draw(tuple(shape), generator, _place(shape, generator, device, dtype))
+
+    @abstractmethod
+    def draw(self, shape: Shape, generator: Generator, place: Place) -> Tensor:
+        """`sample` without its checks."""
+
+    @property
+    @abstractmethod
+    def tail_index(self) -> float:
+        """P(|entry| > t) falls like t to minus this; inf where it falls faster than any power."""
+
+
+class Law(Noise):
+    """A law of one entry: noise with independent entries, and with a density."""
+
+    def density(self, x: Array) -> Array:
+        """The probability density at `x`: a number, or an array of torch, numpy or jax."""
+        log = self.log_density(x)
+        return namespace(log).exp(log)
+
+    @abstractmethod
+    def log_density(self, x: Array) -> Array:
+        """Its logarithm, right far out where the density itself is no longer a number above 0."""
+
+
+@dataclass(frozen=True)
+class Gaussian(Law):
+    """N(0, sigma^2) in every entry.
+
+    >>> Gaussian(2.0).sample((3, 4), torch.Generator().manual_seed(0)).shape
+    torch.Size([3, 4])
+    >>> round(float(Gaussian(2.0).density(0.0)), 4), Gaussian(2.0).tail_index
+    (0.1995, inf)
+    """
+
+    sigma: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_number("sigma", self.sigma, positive=False)
+
+    @property
+    def tail_index(self) -> float:
+        """inf: lighter than any power."""
+        return math.inf
+
+    def draw(self, shape: Shape, generator: Generator, place: Place) -> Tensor:
+        """Independent draws."""
+        return self.sigma * torch.randn(shape, generator=generator, **place)
+
+    def log_density(self, x: Array) -> Array:
+        """-x^2 / (2 sigma^2) - log(sigma sqrt(2 pi))."""
+        if not self.sigma > 0:
+            raise ValueError("Gaussian(sigma=0) is a point mass and has no density: sigma must be above 0")
+        z = real(x) / self.sigma
+        with quiet(check_floating(z)):  # far out the limit is -inf
+            square = z * z
+        return -0.5 * square - math.log(self.sigma * math.sqrt(2 * math.pi))
+
+
+@dataclass(frozen=True)
+class Cauchy(Law):
+    """Cauchy noise of scale gamma: no mean, tail index 1.
+
+    >>> Cauchy(3.0).tail_index, round(float(Cauchy(3.0).density(3.0)), 4)
+    (1.0, 0.0531)
+    """
+
+    gamma: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_number("gamma", self.gamma)
+
+    @property
+    def tail_index(self) -> float:
+        """1: P(|x| > t) is about 2 gamma / (pi t)."""
+        return 1.0
+
+    def draw(self, shape: Shape, generator: Generator, place: Place) -> Tensor:
+        """Independent draws."""
+        draws = torch.empty(shape, dtype=_wide(place["device"]), device=place["device"])
+        return draws.cauchy_(0.0, self.gamma, generator=generator).to(place["dtype"])
+
+    def log_density(self, x: Array) -> Array:
+        """-log(pi gamma (1 + x^2 / gamma^2)), without the square where it would overflow."""
+        return -_log1p_square(real(x) / self.gamma) - math.log(math.pi * self.gamma)
+
+
+@dataclass(frozen=True)
+class StudentT(Law):
+    """`scale` times Student's t: tail index nu. `StudentT(1, g)` is `Cauchy(g)`.
+
+    >>> StudentT(2.0).tail_index, round(float(StudentT(1.0, 3.0).density(3.0)), 4)
+    (2.0, 0.0531)
+    """
+
+    nu: float
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_number("nu", self.nu)
+        check_number("scale", self.scale)
+
+    @property
+    def tail_index(self) -> float:
+        """nu, the degrees of freedom."""
+        return float(self.nu)
+
+    def draw(self, shape: Shape, generator: Generator, place: Place) -> Tensor:
+        """Independent draws by Bailey's polar form: sqrt(nu (U^(-2/nu) - 1)) cos(2 pi V)."""
+        u, v = torch.rand((2, *shape), generator=generator, dtype=_wide(place["device"]), device=place["device"])
+        radius = (self.nu * torch.expm1(torch.log1p(-u) * (-2 / self.nu))).sqrt()
+        return (self.scale * radius * torch.cos(2 * math.pi * v)).to(place["dtype"])
+
+    def log_density(self, x: Array) -> Array:
+        """-(nu + 1)/2 log(1 + x^2 / (nu scale^2)), and the constant."""
+        width = self.scale * math.sqrt(self.nu)
+        return -(self.nu + 1) / 2 * _log1p_square(real(x) / width) - _log_beta(self.nu) - math.log(width)
+
+
+@dataclass(frozen=True)
+class Contamination(Law):
+    """Gaussian noise in which a fraction alpha of the entries is heavy-tailed (def:contamination).
+
+    >>> noise = Contamination(alpha=0.05, sigma=1.0, heavy=Cauchy(3.0))
+    >>> noise.sample((2, 768, 768), torch.Generator().manual_seed(0)).shape
+    torch.Size([2, 768, 768])
+    >>> noise.tail_index
+    1.0
+    """
+
+    alpha: float
+    sigma: float
+    heavy: Cauchy | StudentT
+
+    def __post_init__(self) -> None:
+        if not (is_number(self.alpha) and 0 <= self.alpha <= 1):
+            raise ValueError(f"alpha, the fraction of heavy entries, must be a number in [0, 1], got {self.alpha!r}")
+        check_number("sigma", self.sigma, positive=False)
+        if not isinstance(self.heavy, Cauchy | StudentT):
+            raise TypeError(f"heavy must be Cauchy(gamma) or StudentT(nu, scale), got {self.heavy!r}")
+
+    @property
+    def tail_index(self) -> float:
+        """The heavy part's, where there is one."""
+        return self.heavy.tail_index if self.alpha > 0 else math.inf
+
+    def draw(self, shape: Shape, generator: Generator, place: Place) -> Tensor:
+        """Independent draws; with alpha = 0 those of `Gaussian(sigma)`."""
+        draws = Gaussian(self.sigma).draw(shape, generator, place)
+        if self.alpha > 0:
+            hit = torch.rand(shape, generator=generator, device=place["device"]) < self.alpha
+            draws[hit] = self.heavy.draw((int(hit.sum()),), generator, place)
+        return draws
+
+    def log_density(self, x: Array) -> Array:
+        """log((1 - alpha) N(x) + alpha h(x))."""
+        if self.alpha == 1:
+            return self.heavy.log_density(x)
+        bulk = Gaussian(self.sigma).log_density(x) + math.log1p(-self.alpha)
+        if self.alpha == 0:
+            return bulk
+        xp = check_floating(bulk)
+        return xp.logaddexp(bulk, self.heavy.log_density(x) + math.log(self.alpha))
+
+
+def check_number(name: str, value: Any, *, positive: bool = True) -> None:
+    """Refuse what is not a finite number, above 0 or at least 0."""
+    if not (is_number(value) and math.isfinite(value) and (value > 0 if positive else value >= 0)):
+        bound = "above 0" if positive else ">= 0"
+        raise ValueError(f"{name} must be a finite number {bound}, got {value!r}")
+
+
+def _place(shape: Sequence[int], generator: Generator, device: Any, dtype: Any) -> Place:
+    """The device and dtype of a sample, after checking everything it was asked with."""
+    if not all(isinstance(side, int) and not isinstance(side, bool) and side >= 0 for side in shape):
+        raise ValueError(f"shape must be integers >= 0, got {tuple(shape)}")
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise TypeError(f"generator must be a torch.Generator or None, got {type(generator).__name__}")
+    dtype = dtype or torch.get_default_dtype()
+    if not dtype.is_floating_point:
+        raise TypeError(f"dtype must be a floating-point one, got {dtype}")
+    device = torch.device(device) if device is not None else generator.device if generator else torch.device("cpu")
+    return {"device": device, "dtype": dtype}
+
+
+def real(x: Array) -> Array:
+    """A number or list as a numpy array, and an array as it is if it holds floating-point numbers."""
+    if is_number(x) or isinstance(x, list | tuple):
+        x = np.asarray(x, dtype=float)
+    check_floating(x)
+    return x
+
+
+def _wide(device: torch.device) -> torch.dtype:
+    return torch.float32 if device.type == "mps" else torch.float64  # the one device without fp64
+
+
+def _log1p_square(z: Array) -> Array:
+    """log(1 + z^2): log1p near 0, and 2 log(hypot(1, z)) where the square might overflow."""
+    xp, one = check_floating(z), constant(1.0, z)
+    near = xp.clip(z, -1.0, 1.0)
+    return xp.where(abs(z) < 1, xp.log1p(near * near), 2 * xp.log(xp.hypot(one, z)))
+
+
+def _log_beta(nu: float) -> float:
+    """log B(nu/2, 1/2), the constant of Student's density."""
+    return math.lgamma(nu / 2) + math.lgamma(0.5) - math.lgamma((nu + 1) / 2)
