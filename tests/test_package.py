@@ -24,6 +24,7 @@ LAYERS = [
     ["thresholds"],
     ["clip"],
     ["noise"],
+    ["diagnostics"],
     ["optim"],
     ["testing"],
     ["files"],
