@@ -59,9 +59,9 @@ def test_p_values_are_uniform(name):
 def test_dependence_of_largest_term_and_sum_matters():
     """Taking them as independent, as one might, is rejected where few entries matter; the closed form is not."""
     u, v = np.ones(3) / 3**0.5, np.ones(3) / 3**0.5
-    drawn, null = ratios(u, v, 20_000), closed_form(u, v)
+    drawn, null = ratios(u, v, 6000), closed_form(u, v)
     independent = np.array([np.mean(2 * stats.norm.cdf(null.largest / r**0.5) - 1) for r in drawn])
-    assert stats.kstest(independent, "uniform").pvalue < 1e-6
+    assert stats.kstest(independent, "uniform").pvalue < 1e-4
     assert stats.kstest(null.above(drawn), "uniform").pvalue > 1e-3
 
 

@@ -10,11 +10,11 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from scipy import special, stats
 
 from ..arrays import Array, is_number
-from ..krylov import top_singular
-from .directions import finite_matrix, matrices, singular_directions
+from .directions import finite_matrix, leading_triplets, matrices, singular_directions
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def expansion(G: Array, E: Array, k: int = 1) -> Expansion:
 
 
 def _singular_values(x: np.ndarray) -> np.ndarray:
-    return np.linalg.svd(x, compute_uv=False)
+    return torch.linalg.svdvals(torch.from_numpy(x)).numpy()
 
 
 def _growth(a: np.ndarray) -> np.ndarray:
@@ -130,7 +130,7 @@ def max_entry_correlation(E: Array, level: float = 0.95) -> Correlation:
     """
     if not 0 < level < 1:
         raise ValueError(f"level must be in (0, 1), got {level}")
-    found = [(np.abs(e).max(), top_singular(e).s[0]) for e in matrices(E, "E", E.shape[-2:])]
+    found = [(np.abs(e).max(), leading_triplets(e, 1, 1e-4)[1][0]) for e in matrices(E, "E", E.shape[-2:])]
     if len(found) < 5:
         raise ValueError(f"a correlation needs 5 or more matrices, got {len(found)}")
     largest, sigma = np.array(found).T
@@ -181,7 +181,7 @@ def _leading(x: np.ndarray, name: str, k: int) -> tuple[np.ndarray, np.ndarray]:
         raise ValueError(f"{name} is zero: it has no leading directions")
     if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= min(x.shape[-2:]):
         raise ValueError(f"k must be from 1 to {min(x.shape[-2:])}, the shorter side of {name}, got {k!r}")
-    u, s, v, _ = top_singular(x, min(k + 1, min(x.shape[-2:])), tol=1e-7)
+    u, s, v, _ = leading_triplets(x, min(k + 1, min(x.shape[-2:])), 1e-7)
     if s.size > k and s[k - 1] - s[k] <= 1e-12 * s[0]:
         raise ValueError(f"singular values {k} and {k + 1} of {name} are equal: its leading subspace is not determined")
     return u[:, :k], v[:, :k]
