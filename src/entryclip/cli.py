@@ -29,7 +29,7 @@ def reproduce(name: str, /, quick: bool = False, out: Path = Path("out")) -> Non
     """Rerun an experiment of the paper: its rows, figures, claims and a page with all of them.
 
     Args:
-        name: an experiment (operators, learning-rate), or all of them (all)
+        name: an experiment (operators, learning-rate, noise-models, spectral-mse, spectral-control, tails), or all
         quick: the small version, for a first look
         out: the folder for the results
     """

@@ -3,7 +3,8 @@
 import importlib
 from types import ModuleType
 
-NAMES = ("operators", "learning-rate")  # in the order in which `reproduce all` runs them
+# in the order in which `reproduce all` runs them
+NAMES = ("operators", "learning-rate", "noise-models", "spectral-mse", "spectral-control", "tails")
 
 
 def check_name(name: str) -> str:
