@@ -14,10 +14,16 @@ from rich.table import Table
 from entryclip.experiments.store import commit
 from entryclip.files import write_json
 
-from . import clip, matrix, optimizers, quantile
+from . import clip, diagnostics, matrix, optimizers, quantile
 from .table import update_readme
 
-BENCHMARKS = {"quantile": quantile, "matrix": matrix, "clip": clip, "optimizers": optimizers}
+BENCHMARKS = {
+    "quantile": quantile,
+    "matrix": matrix,
+    "clip": clip,
+    "optimizers": optimizers,
+    "diagnostics": diagnostics,
+}
 
 
 def main() -> int:

@@ -71,6 +71,7 @@ def test_tail_of_the_null():
     assert null.above(10 * null.median) == pytest.approx(0.17, abs=0.005)
     assert null.above(100 * null.median) == pytest.approx(0.054, abs=0.002)
     assert null.above(1e30) == pytest.approx(null.above(1e26) / 100, rel=1e-6)  # as 1/sqrt, with no cancellation
+    assert null.above(1e14) == pytest.approx(null.above(1e4) / 1e5, rel=1e-2)  # two ways to compute it meet
     assert 0 < null.below(null.median / 300) < 1e-9
     np.testing.assert_array_equal(null.above(np.array([0.0, np.inf])), [1, 0])
 

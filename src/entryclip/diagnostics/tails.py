@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from scipy import special
 
-from ..arrays import Array, check_floating, dtype_name, on_host
+from ..arrays import Array, check_floating, dtype_name
 
 _POINTS = 40  # of the Hill plot, evenly spaced in log k
 _FIRST = 30  # its first k
@@ -158,10 +158,10 @@ def _at(excess: np.ndarray) -> tuple[float, float, float]:
 
 def _largest(x: Array, cap: float) -> tuple[np.ndarray, int]:
     """The share `cap` of the largest |x| and one more, in order, and how many entries are not zero."""
-    xp = check_floating(x)
+    check_floating(x)
     if not 0 < cap <= 0.5:
         raise ValueError(f"cap must be in (0, 0.5], the share of entries that may belong to the tail, got {cap}")
-    magnitude = _host(xp.abs(x.detach() if isinstance(x, torch.Tensor) else x).reshape(-1))
+    magnitude = np.abs(_host(x).reshape(-1))
     count = int(np.count_nonzero(magnitude))
     k = int(cap * count)
     if k <= _FIRST:
@@ -176,8 +176,8 @@ def _largest(x: Array, cap: float) -> tuple[np.ndarray, int]:
 def _host(x: Array) -> np.ndarray:
     """As a numpy array of at least single precision."""
     if isinstance(x, torch.Tensor):
-        return (x.float() if dtype_name(x) == "bfloat16" else x).cpu().numpy()
-    return np.asarray(x if on_host(x) else x.astype("float32") if dtype_name(x) == "bfloat16" else x)
+        return (x.float() if dtype_name(x) == "bfloat16" else x).detach().cpu().numpy()
+    return np.asarray(x.astype("float32") if dtype_name(x) == "bfloat16" else x)
 
 
 def _tied(log: np.ndarray) -> TailIndex:
