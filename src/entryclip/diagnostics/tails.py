@@ -132,12 +132,9 @@ def _span(log: np.ndarray, k: int, z: float) -> tuple[float, float]:
     With smaller k the bias of Hill's estimate falls and its variance rises: one is good where the plot settles.
     """
     sizes = sorted({max(k // part, _FIRST) for part in (1, 2, 4, 8)})
-    ends = [(1 + sign * z / math.sqrt(size)) / _hill(log, size) for size in sizes for sign in (-1, 1)]
-    return min(ends), max(ends)
-
-
-def _hill(log: np.ndarray, k: int) -> float:
-    return max(float(np.mean(log[:k] - log[k])), 1e-300)
+    hill = [float(np.mean(log[:size] - log[size])) for size in sizes]
+    low, high = ([(1 + s * z / math.sqrt(k)) / g for k, g in zip(sizes, hill, strict=True)] for s in (-1, 1))
+    return max(min(low), 0.0), max(high)
 
 
 def _plot(log: np.ndarray) -> HillPlot:
@@ -153,7 +150,8 @@ def _at(excess: np.ndarray) -> tuple[float, float, float]:
     fitted = np.exp(-excess / first)  # P(an excess is larger)
     rank = np.arange(k + 1) / k
     distance = max((rank[1:] - fitted).max(), (fitted - rank[:-1]).max())
-    return float(first), float(first + 1 - 0.5 / (1 - first**2 / second)), float(distance)
+    spread = max(1 - first**2 / second, 1e-9)  # 0 where all are equal: as far from a power law as can be
+    return float(first), float(first + 1 - 0.5 / spread), float(distance)
 
 
 def _largest(x: Array, cap: float) -> tuple[np.ndarray, int]:

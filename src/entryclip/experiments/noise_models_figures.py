@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from .figures import panels
 
@@ -53,8 +53,10 @@ def spectral_max(rows: Rows) -> Any:
         axis.title.set_fontsize(10)
         if wide:
             axis.set(xscale="log", yscale="log")
-            axis.xaxis.set_minor_formatter(NullFormatter())  # labels between the decades would overlap
-            axis.yaxis.set_minor_formatter(NullFormatter())
+            for scale in (axis.xaxis, axis.yaxis):
+                scale.set_major_locator(LogLocator(subs=(1, 3)))
+                scale.set_major_formatter(StrMethodFormatter("{x:.0f}"))
+                scale.set_minor_formatter(NullFormatter())
     axes[0].set_ylabel(r"$\sigma_1(E)$")
     return figure
 
