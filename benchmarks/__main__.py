@@ -14,7 +14,7 @@ from rich.table import Table
 from entryclip.experiments.store import commit
 from entryclip.files import write_json
 
-from . import clip, diagnostics, matrix, optimizers, quantile
+from . import clip, diagnostics, matrix, noise, optimizers, quantile
 from .table import update_readme
 
 BENCHMARKS = {
@@ -22,6 +22,7 @@ BENCHMARKS = {
     "matrix": matrix,
     "clip": clip,
     "optimizers": optimizers,
+    "noise": noise,
     "diagnostics": diagnostics,
 }
 

@@ -24,6 +24,7 @@ LAYERS = [
     ["thresholds"],
     ["clip"],
     ["noise"],
+    ["theory"],
     ["diagnostics"],
     ["optim"],
     ["testing"],

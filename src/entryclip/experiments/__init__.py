@@ -4,7 +4,17 @@ import importlib
 from types import ModuleType
 
 # in the order in which `reproduce all` runs them
-NAMES = ("operators", "learning-rate", "noise-models", "spectral-mse", "spectral-control", "tails")
+NAMES = (
+    "operators",
+    "learning-rate",
+    "bayes",
+    "looseness",
+    "convergence",
+    "noise-models",
+    "spectral-mse",
+    "spectral-control",
+    "tails",
+)
 
 
 def check_name(name: str) -> str:

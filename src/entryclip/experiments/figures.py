@@ -40,11 +40,11 @@ _STYLE: Any = {
 }
 
 
-def panels(count: int, *, width: float = 4.2, height: float = 3.2) -> tuple[Figure, list[Axes]]:
-    """A row of panels in the common style."""
+def panels(count: int, *, rows: int = 1, width: float = 4.2, height: float = 3.2) -> tuple[Figure, list[Axes]]:
+    """A row of panels in the common style, or several rows, one after the other."""
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(width * count, height), layout="constrained")
-        axes = figure.subplots(1, count, squeeze=False)[0]
+        figure = Figure(figsize=(width * count, height * rows), layout="constrained")
+        axes = figure.subplots(rows, count, squeeze=False).ravel()
     return figure, list(axes)
 
 

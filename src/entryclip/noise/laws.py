@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..arrays import Array, check_floating, constant, is_number, quiet
+from ..arrays import Array, check_floating, constant, is_number, namespace, quiet
 
 Generator = torch.Generator | None
 Shape = tuple[int, ...]
@@ -54,7 +54,7 @@ class Law(Noise):
     def density(self, x: Array) -> Array:
         """The probability density at `x`: a number, or an array of torch, numpy or jax."""
         log = self.log_density(x)
-        return np.exp(log) if isinstance(log, np.ndarray | np.generic) else log.exp()
+        return namespace(log).exp(log)
 
     @abstractmethod
     def log_density(self, x: Array) -> Array:
@@ -234,9 +234,10 @@ def _wide(device: torch.device) -> torch.dtype:
 
 
 def _log1p_square(z: Array) -> Array:
-    """log(1 + z^2) = 2 log(hypot(1, z))."""
-    xp = check_floating(z)
-    return 2 * xp.log(xp.hypot(constant(1.0, z), z))
+    """log(1 + z^2): log1p near 0, and 2 log(hypot(1, z)) where the square might overflow."""
+    xp, one = check_floating(z), constant(1.0, z)
+    near = xp.clip(z, -1.0, 1.0)
+    return xp.where(abs(z) < 1, xp.log1p(near * near), 2 * xp.log(xp.hypot(one, z)))
 
 
 def _log_beta(nu: float) -> float:

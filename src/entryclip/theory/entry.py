@@ -1,0 +1,158 @@
+"""One entry under clipping: bias and variance of phi(g + e), bounded as in the paper and exact.
+
+Two facts about an entry, |g| <= B, carry all four theorems: a relative bias (def:relative-bias-app) and a variance,
+
+    |E phi(g + e) - g| <= rho |g|,    Var phi(g + e) <= v,    e ~ (1-alpha) N(0, sigma^2) + alpha Cauchy(gamma).
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import log_ndtr
+
+from ..noise.laws import Cauchy, Contamination, Gaussian, Law, check_number
+from ..noise.moments import moments
+from ..operators import hard_clip, smooth_shrinkage
+
+
+def rho_hard(tau: float, noise: Law, bound: float) -> float:
+    """The relative bias of hard clipping is at most this (lem:hard-relative-bias-app, eq:rho-hard-app).
+
+    >>> round(rho_hard(3.0, Contamination(0.05, 1.0, Cauchy(1.0)), bound=1.0), 4)
+    0.0552
+    """
+    alpha, sigma, gamma = _parameters(noise)
+    _check_bound(bound)
+    if not tau > bound:
+        raise ValueError(f"hard clipping needs a threshold above the bound {bound:g} on the gradient, got {tau:g}")
+    gaussian = 2 * (1 - alpha) * math.exp(log_ndtr(-(tau - bound) / sigma)) if sigma > 0 else 0.0
+    return gaussian + alpha * gamma / math.pi * (1 / (tau - bound) + 1 / (tau + bound))
+
+
+def rho_smooth(c: float, noise: Law, bound: float) -> float:
+    """The relative bias of smooth shrinkage is at most this (lem:smooth-relative-bias-app, eq:rho-smooth-app).
+
+    >>> round(rho_smooth(20.0, Contamination(0.05, 1.0, Cauchy(1.0)), bound=1.0), 4)
+    0.1457
+    """
+    alpha, sigma, gamma = _parameters(noise)
+    _check_bound(bound)
+    _check_threshold(c)
+    heavy = 8 * alpha * gamma / (math.pi * c) * math.log(math.e + c / gamma)
+    return (bound + math.sqrt(8 / math.pi) * (1 - alpha) * sigma) / c + heavy
+
+
+def variance_hard(tau: float, noise: Law) -> float:
+    """The variance of a hard-clipped entry is at most this (lem:hard-variance-app, eq:v-hard-app).
+
+    >>> round(variance_hard(3.0, Contamination(0.05, 1.0, Cauchy(1.0))), 4)
+    1.141
+    """
+    alpha, sigma, gamma = _parameters(noise)
+    _check_threshold(tau)
+    return (1 - alpha) * sigma**2 + 4 * alpha * gamma * tau / math.pi
+
+
+def variance_smooth(c: float, noise: Law) -> float:
+    """The variance of a smoothly shrunk entry is at most this (lem:smooth-variance-app, eq:v-smooth-app).
+
+    >>> round(variance_smooth(20.0, Contamination(0.05, 1.0, Cauchy(1.0))), 4)
+    1.8868
+    """
+    alpha, sigma, gamma = _parameters(noise)
+    _check_threshold(c)
+    return (1 - alpha) * sigma**2 + 8 * alpha * gamma * c / (math.pi * math.e)
+
+
+def threshold_hard(noise: Law, bound: float, slack: float) -> float:
+    """The theorems' smallest tau: it makes rho_hard <= slack (lem:post-thresholds-app, lem:pre-thresholds-app).
+
+    The slack is 1/2 for post-clipping and 1/(4 sqrt(r)) for pre-clipping.
+
+    >>> round(threshold_hard(Contamination(0.05, 1.0, Cauchy(1.0)), bound=1.0, slack=0.5), 4)
+    3.0393
+    """
+    alpha, sigma, gamma = _parameters(noise)
+    _check_bound(bound)
+    return bound + max(sigma * math.sqrt(2 * math.log(4 / slack)), 4 * alpha * gamma / (math.pi * slack))
+
+
+def threshold_smooth(noise: Law, bound: float, slack: float) -> float:
+    """The theorems' smallest c: it makes rho_smooth <= slack (lem:post-thresholds-app, lem:pre-thresholds-app).
+
+    >>> round(threshold_smooth(Contamination(0.05, 1.0, Cauchy(1.0)), bound=1.0, slack=0.5), 4)
+    10.0639
+    """
+    alpha, sigma, gamma = _parameters(noise)
+    _check_bound(bound)
+    a = 32 * alpha / (math.pi * slack)
+    return max(2 / slack * (bound + math.sqrt(8 / math.pi) * (1 - alpha) * sigma), gamma * a * math.log(math.e + a))
+
+
+class Scalars(NamedTuple):
+    """What the theorems need to know about one entry."""
+
+    rho: float  # the largest |E phi(g + e) - g| / |g| over |g| <= B
+    variance: float  # the largest variance of phi(g + e)
+
+
+@dataclass(frozen=True)
+class Method:
+    """An operator and the paper's statements about it."""
+
+    operator: Callable[[Any, Any], Any]
+    threshold: Callable[[Law, float, float], float]
+    rho: Callable[[float, Law, float], float]
+    variance: Callable[[float, Law], float]
+    peak: float  # largest output / threshold
+
+
+METHODS = {
+    "hard": Method(hard_clip, threshold_hard, rho_hard, variance_hard, 1.0),
+    "smooth": Method(smooth_shrinkage, threshold_smooth, rho_smooth, variance_smooth, 1 / math.e),
+}
+
+
+def exact(operator: str, threshold: float, noise: Law, bound: float) -> Scalars:
+    """rho and the variance as they are, by quadrature, at the worst g of a fine grid on (0, B].
+
+    >>> noise = Contamination(0.05, 1.0, Cauchy(1.0))
+    >>> rho, variance = exact("hard", 3.0, noise, bound=1.0)
+    >>> rho < rho_hard(3.0, noise, 1.0), variance < variance_hard(3.0, noise)
+    (True, True)
+    """
+    _check_bound(bound)
+    _check_threshold(threshold)
+    grid = np.concatenate([np.geomspace(1e-2, 0.1, 4), np.linspace(0.15, 1, 18)])
+    g = bound * grid if bound > 0 else np.array([1e-6 * threshold])  # at 0 the limit of the relative bias
+    mean, variance = moments(method(operator).operator, threshold, g, noise)
+    return Scalars(float(np.max(np.abs(mean - g) / g)), float(variance.max()))
+
+
+def _parameters(noise: Law) -> tuple[float, float, float]:
+    """alpha, sigma, gamma of the noise that the theorems cover."""
+    if isinstance(noise, Gaussian):
+        return 0.0, noise.sigma, 1.0
+    if isinstance(noise, Cauchy):
+        return 1.0, 0.0, noise.gamma
+    if isinstance(noise, Contamination) and isinstance(noise.heavy, Cauchy):
+        return noise.alpha, noise.sigma, noise.heavy.gamma
+    raise ValueError(f"the theorems cover (1-alpha) N(0, sigma^2) + alpha Cauchy(gamma) only, got {noise!r}")
+
+
+def method(operator: str) -> Method:
+    """The method of that name."""
+    if operator not in METHODS:
+        raise ValueError(f"operator must be one of {', '.join(METHODS)}, got {operator!r}")
+    return METHODS[operator]
+
+
+def _check_bound(bound: float) -> None:
+    check_number("bound", bound, positive=False)
+
+
+def _check_threshold(threshold: float) -> None:
+    check_number("threshold", threshold)

@@ -1,0 +1,180 @@
+"""The four convergence theorems: {post, pre} x {hard, smooth}.
+
+Gradients bounded by B in every entry, an L-smooth objective with Delta = f(X_0) - inf f, and noise
+(1-alpha) N(0, sigma^2) + alpha Cauchy(gamma) (ass:smooth-main, ass:bounded-main, ass:noise-main). With d = mn,
+r = min(m, n), D = sqrt(max(m, n)/r), and R the largest output of the operator (tau, or c/e for smooth shrinkage):
+
+    post   mean of E||G||_F^2 <= 2 R sqrt(2 L Delta d / K)                     thm:post-hard-main, thm:post-smooth-main
+    pre    mean of E||G||_*   <= 2 sqrt(2 L r Delta / T) + 4 D r^1.5 sqrt(v/N)   thm:pre-hard-main, thm:pre-smooth-main
+"""
+
+import math
+from dataclasses import dataclass
+
+from ..noise.laws import Law, check_number
+from .entry import Scalars, exact, method
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What one of the four theorems promises; `print` it for all of it."""
+
+    stage: str
+    operator: str
+    noise: Law
+    bound: float  # B
+    shape: tuple[int, int]
+    smoothness: float  # L
+    gap: float  # Delta
+    threshold: float
+    rho: float
+    variance: float
+    step_size: float
+    iterations: int  # K or T
+    batch: int  # 1 or N
+    rate: float  # bound on the mean of E||G||_F^2 (post) or E||G||_* (pre)
+
+    @property
+    def samples(self) -> int:
+        """Noisy gradients in all: iterations x batch."""
+        return self.iterations * self.batch
+
+    @property
+    def stationarity(self) -> float:
+        """The bound on the mean of E||G||, in the Frobenius norm (post) or the nuclear norm (pre)."""
+        return math.sqrt(self.rate) if self.stage == "post" else self.rate
+
+    @property
+    def theorem(self) -> str:
+        """The paper's label."""
+        return f"thm:{self.stage}-{self.operator}-main"
+
+    @property
+    def exact(self) -> Scalars:
+        """rho and the variance as they are, by quadrature."""
+        return exact(self.operator, self.threshold, self.noise, self.bound)
+
+    @property
+    def sharper_rate(self) -> float:
+        """The rate with the exact rho and variance: lem:post-relative-descent-app, lem:pre-relative-descent-app."""
+        rho, variance = self.exact
+        peak = method(self.operator).peak * self.threshold
+        first, second = _terms(self.stage, self.shape, self.smoothness * self.gap, peak, variance)
+        share = rho if self.stage == "post" else 2 * math.sqrt(min(self.shape)) * rho
+        return (first / math.sqrt(self.iterations) + second / math.sqrt(self.batch)) / (2 * (1 - share))
+
+    def __str__(self) -> str:
+        norm = "E||G||_F" if self.stage == "post" else "E||G||_*"
+        rho, variance = self.exact
+        lines = [
+            f"{self.stage}-clipping, {self.operator} ({self.theorem})",
+            f"  threshold    {self.threshold:.4g}",
+            f"  rho          {self.rho:.3g} (exact {rho:.3g})",
+            f"  variance     {self.variance:.4g} (exact {variance:.4g})",
+            f"  step size    {self.step_size:.3g}",
+            f"  iterations   {self.iterations:.3g}, batch {self.batch:.3g}, samples {self.samples:.3g}",
+            f"  mean {norm} <= {self.stationarity:.4g}",
+        ]
+        return "\n".join(lines)
+
+
+def guarantee(
+    stage: str,
+    operator: str,
+    noise: Law,
+    *,
+    bound: float,
+    shape: tuple[int, int],
+    smoothness: float = 1.0,
+    gap: float = 1.0,
+    epsilon: float | None = None,
+    iterations: int | None = None,
+    batch: int | None = None,
+    threshold: float | None = None,
+) -> Guarantee:
+    """What the theorem says for a target epsilon on the mean gradient norm, or for given iterations (and batch).
+
+    `threshold` may be larger than the theorem's smallest one, which is the default.
+
+    >>> from entryclip.noise import Cauchy, Contamination
+    >>> noise = Contamination(alpha=0.05, sigma=1.0, heavy=Cauchy(1.0))
+    >>> print(guarantee("post", "hard", noise, bound=1.0, shape=(8, 8), epsilon=0.5))
+    post-clipping, hard (thm:post-hard-main)
+      threshold    3.039
+      rho          0.0511 (exact 0.0177)
+      variance     1.143 (exact 1.096)
+      step size    0.000211
+      iterations   7.57e+04, batch 1, samples 7.57e+04
+      mean E||G||_F <= 0.5
+    """
+    clip = method(operator)
+    rank = _check_problem(stage, shape, smoothness, gap)
+    slack = 0.5 if stage == "post" else 0.25 / math.sqrt(rank)
+    smallest = clip.threshold(noise, bound, slack)
+    threshold = smallest if threshold is None else threshold
+    if not (smallest <= threshold < math.inf and threshold > bound):
+        raise ValueError(f"the theorem needs a finite threshold of at least {smallest:g}, got {threshold:g}")
+    rho, variance = clip.rho(threshold, noise, bound), clip.variance(threshold, noise)
+    peak = clip.peak * threshold
+    first, second = _terms(stage, shape, smoothness * gap, peak, variance)
+    iterations, batch = _budget(stage, first, second, epsilon, iterations, batch)
+    size = peak**2 * math.prod(shape) if stage == "post" else rank
+    return Guarantee(
+        stage=stage,
+        operator=operator,
+        noise=noise,
+        bound=bound,
+        shape=shape,
+        smoothness=smoothness,
+        gap=gap,
+        threshold=threshold,
+        rho=rho,
+        variance=variance,
+        step_size=math.sqrt(2 * gap / (smoothness * size * iterations)),
+        iterations=iterations,
+        batch=batch,
+        rate=first / math.sqrt(iterations) + second / math.sqrt(batch),
+    )
+
+
+def _terms(stage: str, shape: tuple[int, ...], product: float, peak: float, variance: float) -> tuple[float, float]:
+    """The rate is first/sqrt(iterations) + second/sqrt(batch); product = L Delta."""
+    if stage == "post":
+        return 2 * peak * math.sqrt(2 * product * math.prod(shape)), 0.0
+    rank = min(shape)
+    ratio = math.sqrt(max(shape) / rank)
+    return 2 * math.sqrt(2 * product * rank), 4 * ratio * rank**1.5 * math.sqrt(variance)
+
+
+def _budget(
+    stage: str, first: float, second: float, epsilon: float | None, iterations: int | None, batch: int | None
+) -> tuple[int, int]:
+    """Iterations and batch: as given, or what epsilon needs (half of it for each of the two terms of pre-clipping)."""
+    if (epsilon is None) == (iterations is None):
+        raise ValueError(f"give either epsilon or iterations, got epsilon={epsilon}, iterations={iterations}")
+    if stage == "post" and batch not in (None, 1):
+        raise ValueError(f"the theorems of post-clipping take one sample per iteration, got batch={batch}")
+    if epsilon is not None:
+        check_number("epsilon", epsilon)
+        if batch is not None and stage == "pre":
+            raise ValueError(f"epsilon decides the batch of pre-clipping, got batch={batch} as well")
+        if stage == "post":
+            return max(1, math.ceil((first / epsilon**2) ** 2)), 1
+        return max(1, math.ceil((2 * first / epsilon) ** 2)), max(1, math.ceil((2 * second / epsilon) ** 2))
+    if stage == "pre" and batch is None:
+        raise ValueError("pre-clipping needs a batch beside the iterations")
+    for name, value in (("iterations", iterations), ("batch", batch or 1)):
+        if type(value) is not int or value < 1:
+            raise ValueError(f"{name} must be an integer >= 1, got {value!r}")
+    return int(iterations or 1), int(batch or 1)
+
+
+def _check_problem(stage: str, shape: tuple[int, ...], smoothness: float, gap: float) -> int:
+    """The smaller side of the matrix."""
+    if stage not in ("post", "pre"):
+        raise ValueError(f"stage must be post or pre, got {stage!r}")
+    if len(shape) != 2 or not all(type(side) is int and side >= 1 for side in shape):
+        raise ValueError(f"shape must be two integers >= 1, got {shape!r}")
+    check_number("smoothness", smoothness)
+    check_number("gap", gap)
+    return min(shape)
