@@ -8,7 +8,8 @@ and M_2 the mean of their squares,
 
 Both tend to 1/index if P(|x| > t) falls like t^-index. Hill's is positive for every sample, also a Gaussian one; the
 moment estimator tends to 0 or below where no power law is. For a power law their difference is asymptotically normal
-with variance 1/k, whatever the index: that is the check.
+with variance 1/k, whatever the index: that is the check. It is made where most is known, at the largest k for which the
+excesses follow the generalized Pareto law of the moment estimator, and at smaller k, where no bulk is mixed in.
 """
 
 import math
@@ -26,7 +27,7 @@ _FIRST = 30  # its first k
 _ACCEPTED = 1.0  # sqrt(k) times the KS distance, about the 10 % point for a fitted exponential law (Lilliefors 1969)
 _ENOUGH = 100  # entries for a headline
 _TELLING = 300  # entries from which on Hill and moment estimators can tell index 4 from an exponential tail
-_CHECKED = 1 / 6  # of the cap: the check looks at least this far, also where the power law was rejected before
+_TAIL = 0.75  # sqrt(k) times the KS distance from a generalized Pareto law below which the largest k are one tail
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ class HillPlot:
     k: np.ndarray
     hill: np.ndarray  # gamma; the index is 1/hill
     moment: np.ndarray  # gamma
-    distance: np.ndarray  # Kolmogorov-Smirnov
+    distance: np.ndarray  # Kolmogorov-Smirnov, from a power law
+    any_distance: np.ndarray  # the same from a generalized Pareto law, which fits every tail far enough out
 
     def evidence(self) -> np.ndarray:
         """Log likelihood ratio at each k, a power law of Hill's index (> 0) against a tail without one (< 0)."""
@@ -78,7 +80,7 @@ def tail_index(x: Array, *, cap: float = 0.01, level: float = 0.95) -> TailIndex
     >>> generator = torch.Generator().manual_seed(0)
     >>> x = torch.randn(768, 768, generator=generator)
     >>> print(tail_index(x))
-    not a power law: the moment estimator is -0.11, Hill's 0.08, at k = 886
+    not a power law: the moment estimator is -0.08, Hill's 0.11, at k = 5898
     >>> print(tail_index(x / torch.randn(768, 768, generator=generator)))
     power law, index 1 [0.95, 1.1]
     """
@@ -109,19 +111,27 @@ def tail_index(x: Array, *, cap: float = 0.01, level: float = 0.95) -> TailIndex
 
 
 def _judge(plot: HillPlot, i: int, fits: bool, count: int) -> tuple[str, str]:
-    """Verdict and reason, from the evidence between the first telling k and the headline's, or the cap's sixth."""
-    k = plot.k
+    """Verdict and reason, from the evidence in two places.
+
+    `last`: the largest k that is one tail of whatever kind, where most is known. `worst`: the least evidence up to the
+    headline's k, as near the bulk a mixture of two light laws may look like a power law.
+    """
+    k, evidence = plot.k, plot.evidence()
     if k[-1] < _TELLING:
         return "undecided", f"{count} non-zero entries leave {k[-1]} in the tail, {_TELLING} are needed"
-    evidence = plot.evidence()
-    looked = (k >= _TELLING) & (k <= max(k[i], _TELLING * 1.2, _CHECKED * k[-1]))
-    worst = int(np.flatnonzero(looked)[evidence[looked].argmin()])
-    found = f"the moment estimator is {plot.moment[worst]:.2f}, Hill's {plot.hill[worst]:.2f}, at k = {k[worst]}"
-    if evidence[worst] < -3:
+    telling = np.flatnonzero(k >= _TELLING)
+    tail = telling[plot.any_distance[telling] * np.sqrt(k[telling]) < _TAIL]
+    last = int(tail[-1] if tail.size else telling[0])
+    near = telling[k[telling] <= max(k[i], k[telling[0]])]
+    worst = int(near[evidence[near].argmin()])
+    light = evidence[last] < -3 and plot.moment[last] * math.sqrt(k[last]) < 3
+    at = last if light else worst
+    found = f"the moment estimator is {plot.moment[at]:.2f}, Hill's {plot.hill[at]:.2f}, at k = {k[at]}"
+    if light or (evidence[worst] < -3 and evidence[last] < 15):
         return "not a power law", found
     if not fits:
         return "undecided", f"no k fits a power law (least KS distance {plot.distance[i]:.3f} at k = {k[i]})"
-    if evidence[worst] > -1 and evidence[i] > 4.5:
+    if evidence[i] > 4.5 and (evidence[worst] > -1 or (evidence[last] > 15 and evidence[worst] > -5)):
         return "power law", found
     return "undecided", found
 
@@ -143,15 +153,21 @@ def _plot(log: np.ndarray) -> HillPlot:
     return HillPlot(sizes, *columns.T)
 
 
-def _at(excess: np.ndarray) -> tuple[float, float, float]:
-    """Hill's gamma, the moment estimator's, and the KS distance of log excesses (largest first) from their best fit."""
+def _at(excess: np.ndarray) -> tuple[float, float, float, float]:
+    """Of log excesses, largest first: Hill's gamma, the moment estimator's, and the KS distances from either's law."""
     first, second = excess.mean(), np.square(excess).mean()
-    k = excess.size
-    fitted = np.exp(-excess / first)  # P(an excess is larger)
-    rank = np.arange(k + 1) / k
-    distance = max((rank[1:] - fitted).max(), (fitted - rank[:-1]).max())
     spread = max(1 - first**2 / second, 1e-9)  # 0 where all are equal: as far from a power law as can be
-    return float(first), float(first + 1 - 0.5 / spread), float(distance)
+    light = 1 - 0.5 / spread
+    gamma, scale = first + light, first * (1 - light)  # of the generalized Pareto law of X / X_(k+1) - 1
+    base = np.clip(1 + gamma * np.expm1(excess) / scale, 1e-300, None)
+    law = np.exp(-np.log(base) / gamma) if abs(gamma) > 1e-9 else np.exp(-np.expm1(excess) / scale)
+    return float(first), float(gamma), _distance(np.exp(-excess / first)), _distance(law)
+
+
+def _distance(fitted: np.ndarray) -> float:
+    """Kolmogorov-Smirnov distance, from the probabilities that a fitted law exceeds each entry, largest entry first."""
+    rank = np.arange(fitted.size + 1) / fitted.size
+    return float(max((rank[1:] - fitted).max(), (fitted - rank[:-1]).max()))
 
 
 def _largest(x: Array, cap: float) -> tuple[np.ndarray, int]:
@@ -180,7 +196,7 @@ def _host(x: Array) -> np.ndarray:
 
 def _tied(log: np.ndarray) -> TailIndex:
     """The verdict where the largest entries are one number: clipped, or an update of Adam's first step."""
-    nothing = HillPlot(*(np.zeros(0, int if i == 0 else float) for i in range(4)))
+    nothing = HillPlot(*(np.zeros(0, int if i == 0 else float) for i in range(5)))
     same = int(np.count_nonzero(log[0] - log < 1e-12))
     reason = f"the largest {same} entries are equal, as after a clip"
     infinite: Any = (math.inf, math.inf)
