@@ -30,14 +30,14 @@ def draw(name, share, seed, scale=3):
 @pytest.mark.parametrize("share", [1, 0.05])
 @pytest.mark.parametrize("name", LAWS)
 def test_verdicts(name, share):
-    """Of ten draws at least eight are judged right, at least seven of the t_4 mixture, the hardest case here.
+    """Of ten draws at least eight are judged right, and the interval covers the truth in as many.
 
     Going by the shares in results/tails, the worst of these fails for one choice of seeds in 20, most of them never.
     """
     truth = LAWS[name][1]
     found = [tail_index(draw(name, share, seed)) for seed in range(10)]
     right = "not a power law" if truth is None else "power law"
-    assert sum(each.verdict == right for each in found) >= (7 if (name, share) == ("t4", 0.05) else 8)
+    assert sum(each.verdict == right for each in found) >= 8
     if truth is not None:
         assert sum(each.interval[0] <= truth <= each.interval[1] for each in found) >= 8
         assert all(each.interval[0] <= each.index <= each.interval[1] for each in found)

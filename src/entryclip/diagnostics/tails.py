@@ -27,6 +27,7 @@ _FIRST = 30  # its first k
 _ACCEPTED = 1.0  # sqrt(k) times the KS distance, about the 10 % point for a fitted exponential law (Lilliefors 1969)
 _ENOUGH = 100  # entries for a headline
 _TELLING = 300  # entries from which on Hill and moment estimators can tell index 4 from an exponential tail
+_NEAR = 1 / 6  # of the cap: the check looks at least this far, also where the power law was rejected before
 _TAIL = 0.75  # sqrt(k) times the KS distance from a generalized Pareto law below which the largest k are one tail
 
 
@@ -114,7 +115,7 @@ def _judge(plot: HillPlot, i: int, fits: bool, count: int) -> tuple[str, str]:
     """Verdict and reason, from the evidence in two places.
 
     `last`: the largest k that is one tail of whatever kind, where most is known. `worst`: the least evidence up to the
-    headline's k, as near the bulk a mixture of two light laws may look like a power law.
+    headline's k or so, as near the bulk a mixture of two light laws may look like a power law.
     """
     k, evidence = plot.k, plot.evidence()
     if k[-1] < _TELLING:
@@ -122,16 +123,16 @@ def _judge(plot: HillPlot, i: int, fits: bool, count: int) -> tuple[str, str]:
     telling = np.flatnonzero(k >= _TELLING)
     tail = telling[plot.any_distance[telling] * np.sqrt(k[telling]) < _TAIL]
     last = int(tail[-1] if tail.size else telling[0])
-    near = telling[k[telling] <= max(k[i], k[telling[0]])]
+    near = telling[k[telling] <= max(k[i], k[telling[0]], _NEAR * k[-1])]
     worst = int(near[evidence[near].argmin()])
     light = evidence[last] < -3 and plot.moment[last] * math.sqrt(k[last]) < 3
     at = last if light else worst
     found = f"the moment estimator is {plot.moment[at]:.2f}, Hill's {plot.hill[at]:.2f}, at k = {k[at]}"
-    if light or (evidence[worst] < -3 and evidence[last] < 15):
+    if light or (evidence[worst] < -3 and evidence[last] < 25):
         return "not a power law", found
     if not fits:
         return "undecided", f"no k fits a power law (least KS distance {plot.distance[i]:.3f} at k = {k[i]})"
-    if evidence[i] > 4.5 and (evidence[worst] > -1 or (evidence[last] > 15 and evidence[worst] > -5)):
+    if evidence[i] > 4.5 and (evidence[worst] > -1 or (evidence[last] > 25 and evidence[worst] > -5)):
         return "power law", found
     return "undecided", found
 
