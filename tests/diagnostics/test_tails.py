@@ -44,11 +44,24 @@ def test_verdicts(name, share):
 
 
 def test_the_headline_leaves_out_the_bulk():
-    """5 % of t_4 at the scale of the bulk: the largest 1 % are mostly Gaussian and would give index 6."""
-    found = [tail_index(draw("t4", 0.05, seed, scale=1)) for seed in range(5)]
+    """5 % of t_4 at the scale of the bulk: the largest 1 % are mostly Gaussian and would give index 6.
+
+    With seed 8 they even have the least KS distance of all k; that a power law is rejected there rules them out.
+    """
+    found = [tail_index(draw("t4", 0.05, seed, scale=1)) for seed in range(4, 9)]
     assert max(each.k for each in found) < 2000
     assert 3.2 < np.median([each.index for each in found]) < 4.6
     assert min(1 / each.plot.hill[-1] for each in found) > 5.5
+
+
+def test_two_light_laws_are_not_taken_for_a_power_law():
+    """5 % of Laplace noise at the scale of the bulk: right in four of five draws (results/tails), here in six of ten.
+
+    At the cap, where the bulk is mixed in, it looks like a power law; one choice of seeds in 30 fails.
+    """
+    found = [tail_index(draw("laplace", 0.05, seed, scale=1)) for seed in range(10)]
+    assert sum(each.verdict == "not a power law" for each in found) >= 6
+    assert np.mean([each.plot.evidence()[-1] for each in found]) > 25
 
 
 def test_hill_and_moment_by_their_formulas():
@@ -116,6 +129,7 @@ def test_some_equal_entries_are_no_trouble(equal):
     edge = np.sort(np.abs(x))[-equal]
     found = tail_index(np.clip(x, -edge, edge), level=1 - 1e-12)
     assert np.isfinite([found.index, found.moment, *found.interval]).all()
+    assert np.abs(found.plot.moment).max() < 1e9  # at k = 30 the excesses have no spread at all
 
 
 @pytest.mark.parametrize(
