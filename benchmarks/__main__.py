@@ -14,10 +14,17 @@ from rich.table import Table
 from entryclip.experiments.store import commit
 from entryclip.files import write_json
 
-from . import clip, matrix, noise, optimizers, quantile
+from . import clip, diagnostics, matrix, noise, optimizers, quantile
 from .table import update_readme
 
-BENCHMARKS = {"quantile": quantile, "matrix": matrix, "clip": clip, "optimizers": optimizers, "noise": noise}
+BENCHMARKS = {
+    "quantile": quantile,
+    "matrix": matrix,
+    "clip": clip,
+    "optimizers": optimizers,
+    "noise": noise,
+    "diagnostics": diagnostics,
+}
 
 
 def main() -> int:

@@ -26,6 +26,7 @@ LAYERS = [
     ["clip"],
     ["noise"],
     ["theory"],
+    ["diagnostics"],
     ["optim"],
     ["testing"],
     ["files"],

@@ -34,7 +34,8 @@ def reproduce(name: str, /, quick: bool = False, out: Path = Path("out")) -> Non
     """Rerun an experiment of the paper: its rows, figures, claims and a page with all of them.
 
     Args:
-        name: an experiment (operators, learning-rate, bayes, looseness, convergence), or all of them (all)
+        name: an experiment (operators, learning-rate, bayes, looseness, convergence, noise-models, spectral-mse,
+            spectral-control, tails), or all of them (all)
         quick: the small version, for a first look
         out: the folder for the results
     """

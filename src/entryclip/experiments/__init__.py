@@ -3,13 +3,18 @@
 import importlib
 from types import ModuleType
 
+# in the order in which `reproduce all` runs them
 NAMES = (
     "operators",
     "learning-rate",
     "bayes",
     "looseness",
     "convergence",
-)  # in the order in which `reproduce all` runs them
+    "noise-models",
+    "spectral-mse",
+    "spectral-control",
+    "tails",
+)
 
 
 def check_name(name: str) -> str:

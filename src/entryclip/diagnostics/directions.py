@@ -1,0 +1,89 @@
+"""Singular directions that a matrix really determines, or an error; and one matrix after the other in fp64."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ..arrays import Array, check_floating, dtype_name
+from ..krylov import top_singular
+
+_ANGLE = 1e-2  # the largest error of a direction, in radians, that is let through
+_TOLERANCE = 1e-9  # of the residuals, in fp64
+
+
+class Directions(NamedTuple):
+    """Singular values and directions of the k-th triplets asked for, in fp64 on the host."""
+
+    u: np.ndarray  # (m, count)
+    s: np.ndarray  # (count,)
+    v: np.ndarray  # (n, count)
+    gap: np.ndarray  # (count,): the distance to the nearest other eigenvalue of [[0, G], [G^T, 0]]
+
+
+def singular_directions(G: Array, ks: Sequence[int]) -> Directions:
+    """The singular triplets of these ranks (1 is the largest); an error where a direction is not determined by G.
+
+    >>> singular_directions(np.diag([3.0, 2.0, 0.0]), [1, 2]).gap.tolist()
+    [1.0, 1.0]
+    """
+    g = finite_matrix(G, "G")
+    if not g.any():
+        raise ValueError("G is zero: it has no singular directions")
+    shorter = min(g.shape)
+    wrong = [k for k in ks if not isinstance(k, int | np.integer) or isinstance(k, bool) or not 1 <= k <= shorter]
+    if not ks or wrong:
+        raise ValueError(f"k must be from 1 to {shorter}, the shorter side of G, got {wrong or list(ks)}")
+    top = np.abs(g).max()
+    u, s, v, residual = leading_triplets(g / top, min(max(ks) + 1, shorter), _TOLERANCE)
+    noise = max(max(g.shape) * 2.0**-52 * s[0], _precision(G) * float(np.linalg.norm(g / top)) / shorter**0.5)
+    rank = int(np.count_nonzero(s > noise))  # what lies below is rounding
+    if max(ks) > rank:
+        raise ValueError(f"k must be at most {rank}, the rank of G, got {max(ks)}")
+    gap, at = _gaps(s, g.shape), np.array(ks) - 1
+    for i in at[np.maximum(residual[at] * s[0] / _ANGLE, noise) > gap[at]]:
+        values = f"its distance to the next is {gap[i] / s[0]:.1e} of the largest"
+        raise ValueError(f"singular value {i + 1} of G is not simple, {values}: its directions are not determined")
+    return Directions(u[:, at], top * s[at], v[:, at], top * gap[at])
+
+
+def leading_triplets(x: np.ndarray, k: int, tol: float) -> tuple[np.ndarray, ...]:
+    """`top_singular` by torch, whose threads share a busy machine better than numpy's."""
+    u, s, v, residual = top_singular(torch.from_numpy(np.ascontiguousarray(x)), k, tol=tol, restarts=100)
+    return u.numpy(), s.numpy(), v.numpy(), residual.numpy()
+
+
+def _gaps(s: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """From each of the leading singular values to the nearest other eigenvalue of [[0, G], [G^T, 0]].
+
+    Those are +-s, and |m - n| zeros: so below the last singular value comes 0, or its negative if G is square.
+    """
+    last = 0.0 if shape[0] != shape[1] else -s[-1]
+    below = np.append(s[1:], last if s.size == min(shape) else np.nan)
+    above = np.append(np.inf, s[:-1])
+    return np.fmin(s - below, above - s)
+
+
+def _precision(x: Array) -> float:
+    return {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}[dtype_name(x)]
+
+
+def matrices(x: Array, name: str, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
+    """One by one the matrices of `x`, (..., m, n), each in fp64 on the host and finite; they must have this shape."""
+    check_floating(x, name)
+    if x.ndim < 2 or tuple(x.shape[-2:]) != tuple(shape) or 0 in x.shape:
+        raise ValueError(f"{name} must have matrices of G's shape, (..., {shape[0]}, {shape[1]}), got {tuple(x.shape)}")
+    for each in x.reshape(-1, *shape):
+        yield finite_matrix(each, name)
+
+
+def finite_matrix(x: Array, name: str) -> np.ndarray:
+    """`x` in fp64 on the host, if it is one matrix of finite numbers."""
+    check_floating(x, name)
+    if x.ndim != 2 or 0 in x.shape:
+        raise ValueError(f"{name} must be one matrix with entries in it, got shape {tuple(x.shape)}")
+    y: Any = x.detach().double().cpu().numpy() if isinstance(x, torch.Tensor) else np.asarray(x, np.float64)
+    if not np.isfinite(y).all():
+        raise ValueError(f"{name} has {np.count_nonzero(~np.isfinite(y))} entries that are NaN or infinite")
+    return y

@@ -1,0 +1,126 @@
+"""Does one entry of the noise drive a singular value: the localization ratio (def:localization), with its null.
+
+    r     = <u v^T, E>^2 / ||E||_F^2               Eq. localization_metric; u, v the k-th singular directions of G
+    r_max = max_ij (u_i E_ij v_j)^2 / ||E||_F^2
+    R     = r_max / r
+    R-hat = R / median of R under Gaussian noise   Eq. normalized_localization
+
+R-hat far above 1: single entries stand out. Far below 1: E is aligned with u v^T. Near 1: like Gaussian noise. Even for
+that, R is violently heavy-tailed, as r can come close to 0 (P(R-hat > 10) is 17 %, the mean is infinite), and it may
+exceed 1, as terms cancel. So look at the median over several E beside its null band, never at one number or a mean.
+
+Take G from other samples than E, by a robust mean: a spike that is also in G captures u and v and blinds the test.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..arrays import Array
+from .directions import matrices, singular_directions
+from .null import Null, gaussian_null, participation
+
+
+@dataclass(frozen=True)
+class Localization:
+    """Ratios of each E in each direction: shape (..., len(k)), or (...) where k was one number."""
+
+    k: int | tuple[int, ...]
+    r: np.ndarray
+    r_max: np.ndarray
+    ratio: np.ndarray  # R
+    normalized: np.ndarray  # R-hat
+    p_spike: np.ndarray  # P(Gaussian noise gives this R or more)
+    p_aligned: np.ndarray  # P(Gaussian noise gives this R or less)
+    participation: (
+        np.ndarray
+    )  # (count, 2): over how many entries u and v are spread; near 1, they see one row or column
+    nulls: tuple[Null, ...] = field(repr=False)  # one per k
+
+    @property
+    def draws(self) -> int:
+        """How many matrices E there are."""
+        return self.ratio.size // len(self.nulls)
+
+    @property
+    def median(self) -> np.ndarray:
+        """The median of R-hat over all E, one per k."""
+        return np.median(self.normalized.reshape(self.draws, -1), axis=0)
+
+    def band(self, level: float = 0.95) -> np.ndarray:
+        """(count, 2): where the median lies with this probability if the noise is Gaussian."""
+        return np.array([null.band(self.draws, level) for null in self.nulls])
+
+    def p_median(self) -> np.ndarray:
+        """Two-sided p-value of the median, one per k."""
+        below = [
+            null.median_below(m * null.median, self.draws) for m, null in zip(self.median, self.nulls, strict=True)
+        ]
+        return 2 * np.minimum(below, 1 - np.array(below))
+
+    def __str__(self) -> str:
+        ks = self.k if isinstance(self.k, tuple) else (self.k,)
+        return "\n".join(_line(*row, self.draws) for row in zip(ks, self.median, self.band(), strict=True))
+
+
+def localization(
+    E: Array, G: Array, k: int | Sequence[int] = 1, *, generator: np.random.Generator | None = None
+) -> Localization:
+    """The localization ratio of each matrix of `E`, (..., m, n), along the k-th singular directions of `G`, (m, n).
+
+    The null is the law of R for Gaussian noise and these very directions (see null.py); `generator` is for the Monte
+    Carlo draws where few entries carry all the weight (by default always the same).
+
+    >>> rng = np.random.default_rng(0)
+    >>> u, v = np.ones((2, 200)) / 200**0.5
+    >>> G = np.outer(u, v) + 0.01 * rng.standard_normal((200, 200))
+    >>> E = rng.standard_normal((31, 200, 200))
+    >>> print(localization(E, G))
+    k = 1: median R-hat 1.93 of 31 draws, Gaussian band [0.48, 2.5]: like Gaussian noise
+    >>> E[:, 5, 7] = 1000
+    >>> print(localization(E, G))
+    k = 1: median R-hat 602 of 31 draws, Gaussian band [0.48, 2.5]: single entries stand out
+    >>> localization(E, G, k=(1, 2)).normalized.shape
+    (31, 2)
+    """
+    one = isinstance(k, int | np.integer)
+    ks: list[int] = [k] if one else list(k)  # type: ignore[list-item, arg-type]
+    u, _, v, _ = singular_directions(G, ks)
+    found = [_project(e, u, v) for e in matrices(E, "E", G.shape)]
+    r, r_max = np.array(found).transpose(1, 0, 2).reshape(2, *E.shape[:-2], len(ks))
+    nulls = tuple([gaussian_null(a, b, generator) for a, b in zip(u.T, v.T, strict=True)])
+    with np.errstate(divide="ignore"):
+        ratio = r_max / r  # r = 0: the terms cancel to nothing, and R is infinite
+    normalized, p_spike, p_aligned = np.empty((3, *ratio.shape))
+    for i, null in enumerate(nulls):
+        normalized[..., i] = ratio[..., i] / null.median
+        p_spike[..., i], p_aligned[..., i] = null.above(ratio[..., i]), null.below(ratio[..., i])
+    columns = {"r": r, "r_max": r_max, "ratio": ratio, "normalized": normalized}
+    columns |= {"p_spike": p_spike, "p_aligned": p_aligned}
+    if one:
+        columns = {name: column[..., 0] for name, column in columns.items()}
+    spread = np.array([[participation(a), participation(b)] for a, b in zip(u.T, v.T, strict=True)])
+    return Localization(ks[0] if one else tuple(ks), **columns, participation=spread, nulls=nulls)
+
+
+def _project(e: np.ndarray, u: np.ndarray, v: np.ndarray) -> tuple[list[float], list[float]]:
+    """r and r_max of one matrix, along each direction."""
+    top = np.abs(e).max()
+    if top == 0:
+        raise ValueError("E is zero (one of its matrices, if there are several): it has no direction")
+    unit = e / top
+    square = np.vdot(unit, unit)
+    terms = [a[:, None] * unit * b for a, b in zip(u.T, v.T, strict=True)]
+    r_max = [float(np.abs(each).max() ** 2 / square) for each in terms]
+    if 0 in r_max:
+        raise ValueError("E is zero wherever the directions of G are not: R would be 0/0")
+    return [float(each.sum() ** 2 / square) for each in terms], r_max
+
+
+def _line(k: int, median: float, band: np.ndarray, draws: int) -> str:
+    low, high = band
+    words = "single entries stand out" if median > high else "like Gaussian noise"
+    words = "aligned with G" if median < low else words
+    of = f"median R-hat {median:.3g} of {draws} draws" if draws > 1 else f"R-hat {median:.3g} of one draw"
+    return f"k = {k}: {of}, Gaussian band [{low:.2g}, {high:.2g}]: {words}"
