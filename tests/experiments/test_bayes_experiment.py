@@ -38,7 +38,8 @@ def test_errors_by_drawing(method):
 
 def test_a_broken_operator_breaks_the_claims():
     worse = [
-        {**row, "excess": 1.5} if row.get("method") == "smooth" and row["kind"] == "error" else row for row in ROWS
+        {**row, "excess": 1.5, "share": 0.4} if row.get("method") == "smooth" and row["kind"] == "error" else row
+        for row in ROWS
     ]
     assert sum(claim["holds"] for claim in experiment.claims(worse)) <= 2
 

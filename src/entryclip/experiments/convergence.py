@@ -56,7 +56,7 @@ class Config:
 
     @classmethod
     def quick(cls) -> "Config":
-        return cls(post=(1000, 2500), pre=(300, 900), batches=(100, 300), seeds=3)
+        return cls(post=(1000, 2000), pre=(400, 800), batches=(100, 200), seeds=3)
 
 
 @dataclass(frozen=True)
@@ -137,13 +137,21 @@ def _descend(problem: Problem, promise: Guarantee, generator: torch.Generator) -
     """Run the algorithm on all seeds at once; the mean over the iterations of what the theorem bounds."""
     clip, y = METHODS[promise.operator].operator, problem.start.clone()
     total = torch.zeros(len(y), dtype=y.dtype)
-    for _ in range(promise.iterations):
+    for noise in _draws(promise, len(y), generator):
         g = problem.gradient(y)
         total += _size(promise.stage, g)
-        noisy = g[:, None] + promise.noise.sample((len(y), promise.batch, *g.shape[-2:]), generator, dtype=g.dtype)
-        step = clip(noisy, promise.threshold).mean(dim=1)
+        step = clip(g[:, None].float() + noise, promise.threshold).mean(dim=1, dtype=g.dtype)
         y -= promise.step_size * (step if promise.stage == "post" else msign(step, method="svd"))
     return total / promise.iterations
+
+
+def _draws(promise: Guarantee, runs: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Noise of shape (runs, batch, m, n), one per iteration; drawn for many at once where they are small."""
+    shape = (runs, promise.batch, *promise.shape)
+    block = max(1, 2**16 // math.prod(shape))
+    for start in range(0, promise.iterations, block):
+        count = min(block, promise.iterations - start)
+        yield from promise.noise.sample((count, *shape), generator, dtype=torch.float32)
 
 
 def _size(stage: str, g: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ from .laws import Cauchy, StudentT
 
 Real = np.ndarray
 _DEGREE = 10  # even: the middle of an interval is a node
-_FAR = 40.0  # |y + i gamma| from which the series is used: its 12th term is below 1e-22, exp(-|z|^2) below any number
+_FAR = 40.0  # |y + i gamma| from which the series is used: its 12th term is below 1e-22, exp(-|z|^2) rounds to 0
 
 
 def heavy_branch(y: Real, heavy: Cauchy | StudentT) -> tuple[Real, Real]:
@@ -73,6 +73,7 @@ class _Table(NamedTuple):
     nu: float
 
     def at(self, y: Real) -> tuple[Real, Real]:
+        """log f and the mean at y >= 0."""
         last = self.coefficients.shape[-1] - self.linear
         log_a = 2 * np.log(np.maximum(y, 1e-150)) - math.log(2)
         place = np.where(
