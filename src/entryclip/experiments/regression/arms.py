@@ -4,8 +4,9 @@ none                        nothing
 hard, smooth                the paper's operators; the setting is the quantile
 hard-median, smooth-median  the same, the setting a multiple of the median of |entries|
 global                      the norm of the whole matrix, at most the setting
-agc                         the norm of each row, at most the setting times that of the row of weights (Brock et al. 2021)
-spam                        entries with g^2 > setting v become sqrt(setting v), v their running mean square (Huang et al. 2025)
+agc                         the norm of each row, at most the setting times the weights' (Brock et al. 2021)
+spam                        entries with g^2 > setting v become sqrt(setting v), v the running mean of their squares
+                            (Huang et al. 2025)
 posterior                   the Bayes estimator, told the noise and the size of the clean gradient: the floor
 """
 

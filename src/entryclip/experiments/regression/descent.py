@@ -8,6 +8,7 @@ A run does not know of the others in its tensor: the rows of a grid are those of
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -44,7 +45,8 @@ def descend(
     w = torch.zeros(len(arms), len(rates), *problem.target.shape)
     lr = torch.tensor(rates)[:, None, None, None]
     lowest = torch.full(w.shape[:3], torch.inf, dtype=torch.float64)
-    curve, memories = [], [dict() for _ in arms]  # noqa: C408 - one each
+    curve: list[Tensor] = []
+    memories: list[dict[str, Any]] = [{} for _ in arms]
     for number, noise in enumerate(problem.noises(steps)):
         clean = problem.gradient(w)
         loss = problem.loss(w, clean)

@@ -60,7 +60,7 @@ def _spectra(problem: Problem, arms: list[Arm], k: int) -> list[dict[str, Any]]:
     """At the first step, where all methods see the same gradient: its spectrum, its subspace, where the error sits."""
     noisy = problem.gradient(torch.zeros_like(problem.target)) + next(problem.noises(1))
     clean = problem.gradient(torch.zeros_like(problem.target))
-    rows = [{"kind": "spectrum", "method": "clean", "values": _spectrum(clean)}]
+    rows: list[dict[str, Any]] = [{"kind": "spectrum", "method": "clean", "values": _spectrum(clean)}]
     for arm in arms:
         step = Step(noisy[None], clean[None], torch.zeros_like(clean)[None], problem, {})
         clipped = arm(step)[0]
