@@ -14,6 +14,7 @@ NAMES = (
     "spectral-mse",
     "spectral-control",
     "tails",
+    "regression",
 )
 
 
