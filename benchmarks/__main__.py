@@ -14,7 +14,7 @@ from rich.table import Table
 from entryclip.experiments.store import commit
 from entryclip.files import write_json
 
-from . import clip, diagnostics, matrix, noise, optimizers, quantile
+from . import clip, diagnostics, matrix, noise, optimizers, quantile, regression
 from .table import update_readme
 
 BENCHMARKS = {
@@ -24,6 +24,7 @@ BENCHMARKS = {
     "optimizers": optimizers,
     "noise": noise,
     "diagnostics": diagnostics,
+    "regression": regression,
 }
 
 

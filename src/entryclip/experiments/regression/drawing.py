@@ -109,8 +109,8 @@ def _thresholds(table: Table) -> Any:
             axis.plot(x, losses, lw=1.4, marker=".", **LOOK[method])
         axis.set(title=f"{STAGE[stage]}, d = {d}", yscale="log", xlabel="alpha", ylabel="final loss, median")
         axis.set_xticks(list(x), [f"{a:g}" for a in levels])
-        axis.set_ylim(top=5 * table.start(part="paper", stage=stage, d=d))
-    axes[0].legend(frameon=False, fontsize=7)
+        axis.set_ylim(top=3 * table.start(part="paper", stage=stage, d=d))
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", frameon=False, fontsize=8)
     return figure
 
 
