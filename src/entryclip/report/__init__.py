@@ -7,7 +7,8 @@ from typing import Any
 import jinja2
 
 from .. import experiments
-from ..experiments.store import config_hash, load_record
+from ..experiments.provenance import config_hash
+from ..experiments.store import load_record
 from ..files import write_text
 
 
