@@ -107,7 +107,7 @@ def _local(remaining: list[Unit], wait: bool, count: int) -> Iterator[Outcome]:
 def _pool(units: list[Unit], wait: bool, count: int) -> Iterator[Outcome]:
     from joblib import Parallel, delayed
 
-    parallel = Parallel(n_jobs=count, return_as="generator_unordered", batch_size=1, pre_dispatch="all")
+    parallel = Parallel(n_jobs=count, return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs")
     results = parallel(delayed(_worker)(unit, wait, os.getpid()) for unit in list(units))
     try:
         yield from results
@@ -126,8 +126,8 @@ def _one_by_one(units: list[Unit], wait: bool) -> Iterator[Outcome]:
             executor = get_reusable_executor(max_workers=1)
             try:
                 yield executor.submit(_worker, unit, wait, os.getpid()).result()
-            except BrokenProcessPool as error:
-                yield fail(unit, f"its process died: {str(error).splitlines()[0]}")
+            except BrokenProcessPool:
+                yield fail(unit, "its process died: a crash, or no memory left")
     finally:
         if executor is not None:
             executor.shutdown(kill_workers=True)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Iterable
@@ -31,11 +32,12 @@ def save_rows(folder: Path, rows: Iterable[dict[str, Any]]) -> None:
     write_text(folder / "rows.jsonl", "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
 
 
-def load_rows(folder: Path) -> list[dict[str, Any]]:
-    """The rows of one experiment."""
+def load_rows(folder: Path, first: int | None = None) -> list[dict[str, Any]]:
+    """The rows of one experiment, or the `first` ones."""
     path = folder / "rows.jsonl"
     try:
-        return [dict(json.loads(line)) for line in path.read_text().splitlines()]
+        with path.open(encoding="utf-8") as lines:
+            return [dict(json.loads(line)) for line in itertools.islice(lines, first)]
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path} is damaged ({error}): run the experiment again") from error
 
