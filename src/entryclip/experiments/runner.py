@@ -1,15 +1,13 @@
 """Run units in parallel processes, here or on a cluster, so that nothing finished is ever lost or done twice."""
 
 import os
-import signal
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
-from .units import Outcome, Unit, attempt, fail, read, stale
+from . import processes
+from .units import Outcome, Unit, attempt, read, stale
 
 BACKENDS = ("loky", "dask", "ray")
 STALE = ("refuse", "recompute", "keep")
@@ -75,62 +73,19 @@ def execute(
 
 
 def _parallel(units: list[Unit], wait: bool, jobs: int | None, backend: str, cluster: str | None) -> Iterator[Outcome]:
-    """The outcomes as they come; on leaving early the workers are stopped."""
-    if backend != "loky":
-        with _cluster(backend, cluster):
-            yield from _pool(units, wait, -1) if units else ()
+    """The outcomes as they come."""
+    if not units:
         return
-    count, remaining = min(jobs or cores(), len(units)), list(units)
-    if len(units) == 1:
+    if backend != "loky":
+        from joblib import Parallel, delayed
+
+        with _cluster(backend, cluster):
+            parallel = Parallel(n_jobs=-1, return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs")
+            yield from parallel(delayed(_on_one_thread)(unit, wait) for unit in units)
+    elif len(units) == 1:
         yield _on_one_thread(units[0], wait)
-    elif count == 1:
-        yield from _one_by_one(units, wait)
-    elif units:
-        yield from _local(remaining, wait, count)
-
-
-def _local(remaining: list[Unit], wait: bool, count: int) -> Iterator[Outcome]:
-    """On processes of this machine. Where one of them dies, all those under way are tried again one by one."""
-    from joblib import parallel_config
-    from joblib.externals.loky.process_executor import BrokenProcessPool
-
-    while remaining:
-        try:
-            with parallel_config(backend="loky", inner_max_num_threads=1):
-                for outcome in _pool(remaining, wait, count):
-                    yield outcome
-                    remaining.remove(outcome.unit)
-        except BrokenProcessPool:  # units start in order, so it was one of the first
-            yield from _one_by_one([remaining.pop(0) for _ in range(min(count, len(remaining)))], wait)
-
-
-def _pool(units: list[Unit], wait: bool, count: int) -> Iterator[Outcome]:
-    from joblib import Parallel, delayed
-
-    parallel = Parallel(n_jobs=count, return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs")
-    results = parallel(delayed(_worker)(unit, wait, os.getpid()) for unit in list(units))
-    try:
-        yield from results
-    finally:
-        results.close()
-
-
-def _one_by_one(units: list[Unit], wait: bool) -> Iterator[Outcome]:
-    """In a process beside this one, which may die without taking the others along."""
-    from joblib.externals.loky import get_reusable_executor
-    from joblib.externals.loky.process_executor import BrokenProcessPool
-
-    executor = None
-    try:
-        for unit in units:
-            executor = get_reusable_executor(max_workers=1)
-            try:
-                yield executor.submit(_worker, unit, wait, os.getpid()).result()
-            except BrokenProcessPool:
-                yield fail(unit, "its process died: a crash, or no memory left")
-    finally:
-        if executor is not None:
-            executor.shutdown(kill_workers=True)
+    else:
+        yield from processes.outcomes(units, partial(_on_one_thread, wait=wait), min(jobs or cores(), len(units)))
 
 
 @contextmanager
@@ -176,23 +131,3 @@ def _on_one_thread(unit: Unit, wait: bool) -> Outcome:
         return attempt(unit, wait=wait)
     finally:
         torch.set_num_threads(threads)
-
-
-def _worker(unit: Unit, wait: bool, parent: int) -> Outcome:
-    if os.getppid() == parent:  # ours alone: a cluster's workers have their own masters
-        _follow(parent)
-    return _on_one_thread(unit, wait)
-
-
-def _follow(parent: int) -> None:
-    """Leave Ctrl-C to the parent, and end with it, even where it is killed."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if not any(thread.name == "follow" for thread in threading.enumerate()):
-        threading.Thread(target=_end_with, args=(parent,), name="follow", daemon=True).start()
-
-
-def _end_with(parent: int) -> Any:
-    while os.getppid() == parent:
-        time.sleep(0.2)
-    os._exit(1)

@@ -49,7 +49,7 @@ def in_the_dark(colour: str) -> str:
     """Greys turned over, hues made lighter: as far from a dark page as the colour is from a white one.
 
     >>> in_the_dark("#000000"), in_the_dark("#ffffff"), in_the_dark("#1f5fa8")
-    ('#ebebeb', '#1a1d21', '#5e9ee6')
+    ('#ebebeb', '#1a1d21', '#619de2')
     """
     red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
     hue, light, saturation = colorsys.rgb_to_hls(red, green, blue)
