@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 .PHONY: reproduce test bench lint clean
 
 reproduce: .venv/.experiments  ## every experiment of the paper in its quick version, and a report
-	$(BIN)/entryclip reproduce all --quick
+	$(BIN)/entryclip reproduce all --quick --stale recompute
 
 test: .venv/.dev  ## the test suite, the README's and the docstrings' examples among it
 	$(BIN)/python -m pytest -n 2

@@ -1,14 +1,30 @@
 """The one place that writes to the disk: whole or not at all, whatever happens in between."""
 
+import contextlib
+import errno
+import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # no space, over the quota, over the limit of a file's size
 
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Replace `path` by `data` in one step: a temporary file beside it, flushed to the disk, then renamed."""
+    try:
+        _replace(path, data)
+    except OSError as error:
+        if error.errno in FULL:
+            raise OSError(error.errno, f"no space to write {path}: make room and run the same command again") from error
+        raise
+    _flush_folder(path.parent)
+
+
+def _replace(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
@@ -21,7 +37,6 @@ def write_bytes(path: Path, data: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    _flush_folder(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -32,6 +47,59 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Readable JSON; NaN and inf, which JSON does not have, are refused."""
     write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def write_sealed(path: Path, value: dict[str, Any]) -> None:
+    """As `write_json`, with a checksum of `value` inside, for `read_sealed`."""
+    write_json(path, {"checksum": checksum(value), **value})
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """What `write_sealed` wrote. Anything else (cut off, a flipped bit, foreign) is a ValueError naming the file."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: not JSON ({error})") from error
+    if not isinstance(value, dict) or "checksum" not in value:
+        raise ValueError(f"{path} is foreign: it has no checksum")
+    if value.pop("checksum") != checksum(value):
+        raise ValueError(f"{path} is damaged: its checksum is not that of its content")
+    return value
+
+
+def checksum(value: Any) -> str:
+    """Of a JSON value, whatever the order of its keys.
+
+    >>> checksum({"a": 1, "b": 2.5}) == checksum({"b": 2.5, "a": 1})
+    True
+    """
+    return hashlib.sha256(json.dumps(value, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+@contextlib.contextmanager
+def locked(path: Path, *, wait: bool) -> Iterator[bool]:
+    """Hold the lock of `path`: True inside, or False where another process has it and we do not `wait`.
+
+    The lock is the operating system's on a file beside `path`, so it ends with its process, however that ends. Whoever
+    holds it also clears what a killed writer of `path` left behind.
+    """
+    from filelock import FileLock, Timeout
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path.with_name(f".{path.name}.lock"))
+    try:
+        lock.acquire(timeout=-1 if wait else 0)
+    except Timeout:
+        yield False
+        return
+    try:
+        for stale in path.parent.glob(f".{path.name}.*.tmp"):
+            stale.unlink(missing_ok=True)
+        yield True
+    finally:
+        with contextlib.suppress(OSError):  # while it is held: a waiter sees that its file is gone and opens a new one
+            os.unlink(lock.lock_file)
+        lock.release()
 
 
 def _flush_folder(folder: Path) -> None:

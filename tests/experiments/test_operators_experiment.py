@@ -3,7 +3,7 @@ import math
 import pytest
 
 from entryclip import experiments
-from entryclip.experiments import operators, store
+from entryclip.experiments import operators, provenance, store
 from entryclip.experiments.reproduce import reproduce
 
 
@@ -39,11 +39,12 @@ def test_reproduce_leaves_rows_figures_and_record(tmp_path):
     assert {path.name for path in folder.iterdir()} == {
         "rows.jsonl",
         "record.json",
+        "units",
         *(f"{name}.{suffix}" for name in operators.CAPTIONS for suffix in ("svg", "png")),
     }
     record = store.load_record(folder)
     assert record["config"] == {"tau": 1.0, "reach": 6.0, "points": 601}
-    assert record["config_hash"] == store.config_hash(operators.Config())
+    assert record["config_hash"] == provenance.config_hash(operators.Config())
     assert store.load_rows(folder) == list(operators.run(operators.Config()))
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".svg", ".png", ".jsonl")}
     reproduce("operators", tmp_path)

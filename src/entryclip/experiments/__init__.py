@@ -1,7 +1,12 @@
-"""Every experiment of the paper, one module each: `Config -> run(config) -> rows -> plot(rows), claims(rows)`."""
+"""Every experiment of the paper, one module each: `Config -> run(config) -> rows -> plot(rows), claims(rows)`.
+
+One that takes long is done in units: `units(config)` describes independent pieces, `run_unit(config, unit)` gives the
+rows of one. `tables(rows)`, where there is one, gives the report's tables: a caption and rows for each.
+"""
 
 import importlib
 from types import ModuleType
+from typing import Any
 
 # in the order in which `reproduce all` runs them
 NAMES = (
@@ -28,3 +33,9 @@ def check_name(name: str) -> str:
 def find(name: str) -> ModuleType:
     """The module of an experiment."""
     return importlib.import_module(f".{check_name(name).replace('-', '_')}", __name__)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "load":  # needs pandas, which `import entryclip` does not
+        return importlib.import_module(".frame", __name__).load
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,23 +1,134 @@
-"""Run an experiment and leave its rows, figures and record in a folder."""
+"""Run experiments and leave their rows, figures and records in a folder."""
 
-import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from . import find
-from .store import save_record, save_rows
+from .provenance import changes, config_hash, drawing_hash
+from .runner import Plan, execute, plan, refusal
+from .store import load_record, load_rows, rows_sha256, save_record, save_rows
+from .units import Outcome, Unit, read, split
+
+MADE_BY = ("versions", "python", "machine", "commit", "code")
+
+
+@dataclass
+class Options:
+    """How to run."""
+
+    quick: bool = False
+    jobs: int | None = None  # processes; one per core
+    on_stale: str = "refuse"
+    say: Callable[[str], object] = lambda _: None  # takes a line about what is skipped, damaged, ...
+    started: Callable[[int, int], object] = lambda finished, total: None
+    progress: Callable[[Outcome], object] = lambda _: None
+
+
+@dataclass(frozen=True)
+class Job:
+    """One experiment of a run."""
+
+    name: str
+    config: Any
+    folder: Path
+    units: list[Unit]
 
 
 def reproduce(name: str, results: Path, *, quick: bool = False) -> Path:
     """Run the experiment `name`, at its quick setting or the full one, into `results/name`."""
+    if failed := reproduce_all([name], results, Options(quick=quick, jobs=1)):
+        raise RuntimeError(f"{name}: {failed[0].reason}")
+    return results / name
+
+
+def reproduce_all(names: Sequence[str], results: Path, options: Options) -> list[Outcome]:
+    """Run several experiments, their units side by side, and return the units that failed.
+
+    An experiment whose units are all there gets its rows, figures and record; one with a failed unit keeps what it had.
+    """
+    jobs = [job for name in names if not _complete(job := _job(name, results, options), options)]
+    plans = [plan(job.units, on_stale=options.on_stale) for job in jobs]
+    for job, found in zip(jobs, plans, strict=True):
+        announce(job.name, found, options.say)
+    to_do = [unit for found in plans for unit in found.to_do]
+    options.started(sum(len(found.finished) for found in plans), sum(len(job.units) for job in jobs))
+    failed = [each for each in execute(to_do, jobs=options.jobs, progress=options.progress) if each.state == "failed"]
+    broken = {each.unit.experiment for each in failed}
+    for job in jobs:
+        if job.name not in broken:
+            parts = collect(job.units)
+            _draw(job, [row for part in parts for row in part["rows"]], made_by(parts))
+    return failed
+
+
+def announce(name: str, found: Plan, say: Callable[[str], object]) -> None:
+    """Say what the plan found and skips."""
+    for note in found.notes:
+        say(f"{name}: {note}")
+    if found.finished:
+        say(f"{name}: {len(found.finished)} of {len(found.finished) + len(found.to_do)} units are there and skipped")
+
+
+def collect(units: Sequence[Unit]) -> list[dict[str, Any]]:
+    """The files of finished units, all of them."""
+    parts = [read(unit) for unit in units]
+    for unit, part in zip(units, parts, strict=True):
+        if part is None:
+            raise OSError(f"{unit.path} is not here: all processes must share the folder {unit.folder}")
+    return [part for part in parts if part is not None]
+
+
+def made_by(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The provenance of finished units together, and their seconds."""
+    same = len({(part["code"], tuple(part["versions"].items())) for part in parts}) == 1
+    made = {key: parts[-1][key] for key in MADE_BY} | ({} if same else {"code": "mixed"})
+    return {**made, "seconds": round(sum(part["seconds"] for part in parts), 3)}
+
+
+def _job(name: str, results: Path, options: Options) -> Job:
+    config = find(name).Config.quick() if options.quick else find(name).Config()
+    return Job(name, config, results / name, split(name, config, results / name))
+
+
+def _complete(job: Job, options: Options) -> bool:
+    """Whether all of it is there, as this config and code would make it again; figures and claims are made new here."""
+    module = find(job.name)
+    try:
+        record = load_record(job.folder)
+    except (OSError, ValueError):
+        return False
+    if record["config_hash"] != config_hash(job.config):
+        options.say(f"{job.name}: the rows in {job.folder} are of another config and are replaced; its units are kept")
+        return False
+    if record.get("rows_sha256") is None or record["rows_sha256"] != rows_sha256(job.folder):
+        return False
+    if reasons := changes(record, module):
+        if options.on_stale == "refuse":
+            raise ValueError(refusal(f"{job.folder} was", reasons))
+        if options.on_stale == "recompute":
+            return False
+    if record.get("drawing") == drawing_hash(module) and all(_drawn(job.folder, name) for name in module.CAPTIONS):
+        options.say(f"{job.name}: nothing to do, {job.folder} is complete")
+    else:
+        options.say(f"{job.name}: the rows in {job.folder} are complete, figures and claims are made again")
+        _draw(job, load_rows(job.folder), {key: record.get(key) for key in (*MADE_BY, "seconds")})
+    return True
+
+
+def _drawn(folder: Path, figure: str) -> bool:
+    return all((folder / f"{figure}.{suffix}").exists() for suffix in ("svg", "png"))
+
+
+def _draw(job: Job, rows: list[dict[str, Any]], made: dict[str, Any]) -> None:
+    """Rows, figures and record."""
     from .figures import save
 
-    module = find(name)
-    config = module.Config.quick() if quick else module.Config()
-    start = time.monotonic()
-    rows = list(module.run(config))
-    folder = results / name
-    save_rows(folder, rows)
+    module = find(job.name)
+    save_rows(job.folder, rows)
     for figure, drawing in module.plot(rows).items():
-        save(drawing, folder, figure)
-    save_record(folder, name, config, time.monotonic() - start, module.claims(rows))
-    return folder
+        save(drawing, job.folder, figure)
+    tables = module.tables(rows) if hasattr(module, "tables") else {}
+    made = {**made, "claims": module.claims(rows), "tables": tables, "drawing": drawing_hash(module)}
+    save_record(job.folder, job.config, made)

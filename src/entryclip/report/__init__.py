@@ -1,48 +1,53 @@
 """One self-contained page for a folder of results."""
 
 import base64
+import hashlib
+import shlex
 from pathlib import Path
 from typing import Any
 
 import jinja2
+from markupsafe import Markup
 
-from .. import experiments
-from ..experiments.store import config_hash, load_record
 from ..files import write_text
+from .sections import all_missing, all_sections
+from .svg import in_the_dark, variable
+
+HERE = Path(__file__).parent
 
 
 def write_page(results: Path) -> Path:
-    """Write `report.html` into `results`: what was run, the claims and the figures of every experiment found there.
+    """Write `report.html` into `results`: what was run, the claims, figures and tables of everything found there.
 
-    The page loads nothing from anywhere; everything in it is escaped.
+    The page loads nothing from anywhere, and no script but its own may run in it; everything in it is escaped.
     """
-    sections = [
-        _section(results / name, name) for name in experiments.NAMES if (results / name / "record.json").exists()
-    ]
+    if results.exists() and not results.is_dir():
+        raise NotADirectoryError(f"{results} is a file: choose the folder of the results")
+    sections = all_sections(results)
     if not sections:
-        raise FileNotFoundError(f"no results in {results}: run entryclip reproduce all --quick --out {results}")
-    missing = [name for name in experiments.NAMES if not (results / name / "record.json").exists()]
+        command = f"entryclip reproduce all --quick --out {shlex.quote(str(results))}"
+        raise FileNotFoundError(f"no results in {results}: run {command}")
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
+        loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined
     )
-    path = results / "report.html"
-    write_text(path, environment.get_template("page.html.j2").render(sections=sections, missing=missing))
-    return path
+    claims = [(section, claim) for section in sections for claim in section["record"]["claims"]]
+    script = (HERE / "page.js").read_text()
+    text = environment.get_template("page.html.j2").render(
+        sections=sections,
+        missing=all_missing(results),
+        claims=claims,
+        holding=sum(bool(claim["holds"]) for _, claim in claims),
+        style=Markup((HERE / "page.css").read_text() + _palette(sections)),
+        script=Markup(script),
+        script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )
+    write_text(results / "report.html", text)
+    return results / "report.html"
 
 
-def _section(folder: Path, name: str) -> dict[str, Any]:
-    module = experiments.find(name)
-    figures = [
-        {"source": _data_uri(folder / f"{figure}.svg"), "name": figure, "caption": caption}
-        for figure, caption in module.CAPTIONS.items()
-        if (folder / f"{figure}.svg").exists()
-    ]
-    record = load_record(folder)
-    full, quick = config_hash(module.Config()), config_hash(module.Config.quick())
-    flag = " --quick" if record["config_hash"] == quick != full else ""
-    return {"title": module.TITLE, "name": name, "flag": flag, "record": record, "figures": figures}
-
-
-def _data_uri(path: Path) -> str:
-    """An image inside the page: as an <img> it can run no script and its ids meet no other figure's."""
-    return "data:image/svg+xml;base64," + base64.b64encode(path.read_bytes()).decode()
+def _palette(sections: list[dict[str, Any]]) -> str:
+    """The figures' colours, for a light page and for a dark one."""
+    colours = sorted({colour for section in sections for figure in section["figures"] for colour in figure["colours"]})
+    light = "".join(f"{variable(colour)}:{colour};" for colour in colours)
+    dark = "".join(f"{variable(colour)}:{in_the_dark(colour)};" for colour in colours)
+    return f":root{{{light}}}\n@media (prefers-color-scheme: dark){{:root{{{dark}}}}}\n"

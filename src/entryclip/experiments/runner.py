@@ -1,0 +1,133 @@
+"""Run units in parallel processes, here or on a cluster, so that nothing finished is ever lost or done twice."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+from . import processes
+from .units import Outcome, Unit, attempt, read, stale
+
+BACKENDS = ("loky", "dask", "ray")
+STALE = ("refuse", "recompute", "keep")
+_TREATED = {"recompute": "computed again", "keep": "kept"}
+
+
+@dataclass
+class Plan:
+    """What is there and what is to do."""
+
+    finished: list[Unit] = field(default_factory=list)
+    to_do: list[Unit] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # damaged, foreign and outdated files
+
+
+def plan(units: Iterable[Unit], *, on_stale: str = "refuse") -> Plan:
+    """Look at the disk. A file that is damaged or foreign is never used; one made by other code as `on_stale` says."""
+    found, outdated = Plan(), dict[str, int]()
+    for unit in units:
+        try:
+            content = read(unit)
+        except ValueError as error:
+            found.notes.append(f"{error}; computed again")
+            content = None
+        reasons = "; ".join(stale(unit, content)) if content else ""
+        if reasons:
+            outdated[reasons] = outdated.get(reasons, 0) + 1
+        usable = content is not None and (not reasons or on_stale == "keep")
+        (found.finished if usable else found.to_do).append(unit)
+    for reasons, count in outdated.items():
+        if on_stale == "refuse":
+            raise ValueError(refusal(f"{count} finished units were", [reasons]))
+        found.notes.append(f"{count} finished units, made by {reasons}, are {_TREATED[on_stale]}")
+    return found
+
+
+def refusal(what: str, reasons: list[str]) -> str:
+    """Why results of other code or versions are not mixed with today's, and the way out."""
+    return f"{what} made by {'; '.join(reasons)}: use --stale recompute or keep, or another folder with --out"
+
+
+def execute(
+    units: list[Unit],
+    *,
+    jobs: int | None = None,
+    backend: str = "loky",
+    cluster: str | None = None,
+    progress: Callable[[Outcome], object] = lambda _: None,
+) -> list[Outcome]:
+    """Do the units on `jobs` processes (one per core), each on one thread; units of another process are waited for.
+
+    The results are files in the units' folders, which every process of a cluster must share.
+    """
+    outcomes: list[Outcome] = []
+    for wait in (False, True):
+        pending = [outcome.unit for outcome in outcomes if outcome.state == "busy"] if wait else units
+        outcomes = [outcome for outcome in outcomes if outcome.state != "busy"]
+        for outcome in _parallel(pending, wait, jobs, backend, cluster):
+            if outcome.state != "busy":
+                progress(outcome)
+            outcomes.append(outcome)
+    return outcomes
+
+
+def _parallel(units: list[Unit], wait: bool, jobs: int | None, backend: str, cluster: str | None) -> Iterator[Outcome]:
+    """The outcomes as they come."""
+    if not units:
+        return
+    if backend != "loky":
+        from joblib import Parallel, delayed
+
+        with _cluster(backend, cluster):
+            parallel = Parallel(n_jobs=-1, return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs")
+            yield from parallel(delayed(_on_one_thread)(unit, wait) for unit in units)
+    elif len(units) == 1:
+        yield _on_one_thread(units[0], wait)
+    else:
+        yield from processes.outcomes(units, partial(_on_one_thread, wait=wait), min(jobs or cores(), len(units)))
+
+
+@contextmanager
+def _cluster(name: str, cluster: str | None) -> Iterator[None]:
+    """joblib's own backend of that name; `cluster` is the address of its scheduler, or one is started here."""
+    from joblib import parallel_config
+
+    if name == "dask":
+        from distributed import Client
+
+        with Client(cluster) as client, parallel_config(backend="dask"):  # type: ignore[no-untyped-call]
+            client.run(_nothing)  # joblib takes the workers that are there: wait for them
+            yield
+    else:
+        import ray
+        from ray.util.joblib import register_ray
+
+        ray.init(address=cluster, log_to_driver=False, ignore_reinit_error=True)
+        register_ray()
+        try:
+            with parallel_config(backend="ray"):
+                yield
+        finally:
+            ray.shutdown()
+
+
+def cores() -> int:
+    """Those this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _nothing() -> None:
+    pass
+
+
+def _on_one_thread(unit: Unit, wait: bool) -> Outcome:
+    """On one thread, as everywhere, so that the numbers are the same to the bit."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return attempt(unit, wait=wait)
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,72 @@
+"""Param groups: what every one has, and what makes no sense in one."""
+
+import math
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..arrays import is_number
+from ..clip import Clip
+from .direction import check_layout
+
+if TYPE_CHECKING:
+    from .staged import Staged
+
+STAGES = ("grad", "pre", "post")
+NONFINITE = ("propagate", "skip", "raise")
+HALF = (torch.bfloat16, torch.float16)
+Group = dict[str, Any]
+
+# What every group has besides the method's own options.
+COMMON = {
+    "grad": None,
+    "pre": None,
+    "post": None,
+    "maximize": False,
+    "fused": False,
+    "nonfinite": "propagate",
+    "fp32_state": False,
+    "clip_vectors": False,
+    "flatten": False,
+    "transposed": False,
+    "blocks": 1,
+    "steps": 0,
+    "skipped": 0,
+}
+
+
+def check_torch_flags(*, capturable: bool = False, differentiable: bool = False, fused: bool | None = None) -> None:
+    """torch's flags, so that one changed import is enough: what cannot be done is refused or said."""
+    if capturable or differentiable:
+        raise ValueError("capturable and differentiable are not supported: leave them False")
+    if fused:
+        warnings.warn("only AdamW has a fused path here: the plain one is used", stacklevel=3)
+
+
+def clips(group: Group, stage: str, p: Tensor) -> bool:
+    """Whether this stage clips this parameter: matrices always, vectors and scalars only if asked to."""
+    return group[stage] is not None and (p.ndim >= 2 or group["clip_vectors"])
+
+
+def check_group(group: Group, method: type["Staged"]) -> None:
+    """Refuse options that make no sense, naming the value and what is allowed."""
+    lr = float(group["lr"])
+    if not 0 <= lr < math.inf:
+        raise ValueError(f"lr must be a finite number >= 0, got {group['lr']}")
+    decay = group["weight_decay"]
+    if not (is_number(decay) and 0 <= decay < math.inf):
+        raise ValueError(f"weight_decay must be a finite number >= 0, got {decay}")
+    if group["nonfinite"] not in NONFINITE:
+        raise ValueError(f"nonfinite must be one of {', '.join(NONFINITE)}, got {group['nonfinite']!r}")
+    for stage in STAGES:
+        if group[stage] is not None and not isinstance(group[stage], Clip):
+            raise TypeError(f"{stage} must be a Clip such as entryclip.smooth(0.995), or None, got {group[stage]!r}")
+    if group["pre"] is not None and not method.has_sign:
+        raise ValueError(f"pre clips before a matrix sign, and {method.__name__} has none: use grad or post")
+    for p in group["params"]:
+        if p.is_complex():
+            raise ValueError(f"complex parameters are not supported, got {p.dtype}: step torch.view_as_real(p) instead")
+        check_layout(p, group)
+    method.check(group)
