@@ -15,7 +15,6 @@ from entryclip.experiments.store import commit
 from entryclip.files import write_json
 
 from . import clip, diagnostics, matrix, noise, optimizers, quantile, regression
-from .table import update_readme
 
 BENCHMARKS = {
     "quantile": quantile,
@@ -32,7 +31,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", help=f"which ones: {', '.join(BENCHMARKS)} (default: all)")
     parser.add_argument("--out", type=Path, default=Path("out/benchmarks.json"), help="where the rows go")
-    parser.add_argument("--readme", type=Path, help="a file whose table of benchmarks is to be renewed from the rows")
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(BENCHMARKS):
         parser.error(f"unknown benchmark {', '.join(sorted(unknown))}: choose from {', '.join(BENCHMARKS)}")
@@ -46,8 +44,6 @@ def main() -> int:
     }
     rows = [{**dataclasses.asdict(result), "kept": result.kept} for result in results]
     write_json(arguments.out, {"machine": machine, "rows": rows})
-    if arguments.readme:
-        update_readme(arguments.readme, rows)
     table = Table(
         "what", "ratio", "limit", "times", title=f"torch {torch.__version__}, {torch.get_num_threads()} threads"
     )

@@ -10,7 +10,8 @@ from torch import Tensor
 from ..clip import Clip, smooth
 from .direction import Direction, as_matrices
 from .fused import Task, applies, load
-from .staged import Group, Staged, check_torch_flags, clips
+from .groups import Group, check_torch_flags, clips
+from .staged import Staged
 
 
 class AdamW(Staged):

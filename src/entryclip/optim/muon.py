@@ -14,7 +14,8 @@ from ..quintics import NEWTON_SCHULZ
 from ..sharded import groups, is_spread
 from ..spectral import msign
 from .direction import Direction, matrix_shape
-from .staged import Group, Staged
+from .groups import Group
+from .staged import Staged
 
 _STACK = 1 << 22  # entries whose matrix signs are taken together, on a device
 _CACHED = 1 << 17  # and on a CPU, which gains nothing from a stack that leaves its cache

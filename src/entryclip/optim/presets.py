@@ -18,8 +18,9 @@ from ..spectral import soft_spectral_clip
 from ..thresholds import Fixed, FollowLR
 from .adamw import AdamW
 from .direction import as_matrices, from_matrices, propagated
+from .groups import Group
 from .muon import Muon
-from .staged import Group, Staged
+from .staged import Staged
 
 
 def spectra(params: Iterable[Any], lr: float = 1e-3, *, threshold: float = 10.0, **options: Any) -> AdamW:

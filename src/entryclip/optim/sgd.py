@@ -7,7 +7,8 @@ from torch import Tensor
 
 from ..clip import Clip
 from .direction import Direction
-from .staged import Group, Staged, check_torch_flags
+from .groups import Group, check_torch_flags
+from .staged import Staged
 
 
 class SGD(Staged):

@@ -5,43 +5,19 @@ Muon) says which buffers it keeps and how a gradient becomes a direction; everyt
 never written.
 """
 
-import math
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from ..arrays import is_number
-from ..clip import Clip
 from ..sharded import by_owner, is_spread, spread_like, whole
 from ..thresholds import Step
-from .direction import Direction, as_matrices, check_layout, from_matrices, propagated, seen_finite
+from .checkpoint import merged_groups, restore_dtypes
+from .direction import Direction, as_matrices, from_matrices, propagated, seen_finite
 from .fused import Fast
+from .groups import COMMON, HALF, STAGES, Group, check_group, clips
 from .telemetry import ClipReport, clip_report, named
-
-STAGES = ("grad", "pre", "post")
-NONFINITE = ("propagate", "skip", "raise")
-HALF = (torch.bfloat16, torch.float16)
-Group = dict[str, Any]
-
-# What every group has besides the method's own options.
-COMMON = {
-    "grad": None,
-    "pre": None,
-    "post": None,
-    "maximize": False,
-    "fused": False,
-    "nonfinite": "propagate",
-    "fp32_state": False,
-    "clip_vectors": False,
-    "flatten": False,
-    "transposed": False,
-    "blocks": 1,
-    "steps": 0,
-    "skipped": 0,
-}
 
 
 class Staged(torch.optim.Optimizer):
@@ -281,69 +257,13 @@ class Staged(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As torch's, also for a checkpoint of torch.optim's SGD, AdamW or Muon. The clips stay the ones given here."""
-        groups = [
-            {**{k: v for k, v in live.items() if k not in ("params", "param_names")}, **saved}
-            for live, saved in zip(self.param_groups, state_dict["param_groups"], strict=False)
-        ]
-        for merged, live in zip(groups, self.param_groups, strict=False):
-            for stage in STAGES:
-                if isinstance(merged[stage], str) and merged[stage] != repr(live[stage]):
-                    warnings.warn(f"saved with {stage}={merged[stage]}, going on with {live[stage]}", stacklevel=2)
-                merged[stage] = live[stage]
-            for option in ("fused", "fp32_state"):  # matters of the machine and of the parameters, not of the run
-                merged[option] = live[option]
-        super().load_state_dict({**state_dict, "param_groups": groups or state_dict["param_groups"]})
+        groups = merged_groups(self.param_groups, state_dict["param_groups"])
+        super().load_state_dict({**state_dict, "param_groups": groups})
         for group in self.param_groups:
             group["steps"] = torch.tensor(int(group["steps"]))
-        self._restore_dtypes(state_dict)
-
-    def _restore_dtypes(self, saved: dict[str, Any]) -> None:
-        """torch has cast every floating state to its parameter's dtype; thresholds and fp32 state must keep theirs."""
-        params = [(p, group["fp32_state"]) for group in self.param_groups for p in group["params"]]
-        places = [place for group in saved["param_groups"] for place in group["params"]]
-        for place, (p, fp32_state) in zip(places, params, strict=True):
-            for key, value in saved["state"].get(place, {}).items():
-                of_clip = key.startswith(tuple(f"{stage}_" for stage in STAGES))
-                if isinstance(value, Tensor) and (of_clip or (fp32_state and key != "step")):
-                    value = value.detach().clone().to(p.device)
-                    self.state[p][key] = value.float() if value.dtype in HALF else value
+        restore_dtypes(self, state_dict)
 
 
 def _is_finite(g: Any) -> bool:
     """Whether all entries are finite; of a DTensor on all processes, so that they decide alike."""
     return bool(whole(torch.isfinite(g).all()))
-
-
-def check_torch_flags(*, capturable: bool = False, differentiable: bool = False, fused: bool | None = None) -> None:
-    """torch's flags, so that one changed import is enough: what cannot be done is refused or said."""
-    if capturable or differentiable:
-        raise ValueError("capturable and differentiable are not supported: leave them False")
-    if fused:
-        warnings.warn("only AdamW has a fused path here: the plain one is used", stacklevel=3)
-
-
-def clips(group: Group, stage: str, p: Tensor) -> bool:
-    """Whether this stage clips this parameter: matrices always, vectors and scalars only if asked to."""
-    return group[stage] is not None and (p.ndim >= 2 or group["clip_vectors"])
-
-
-def check_group(group: Group, method: type[Staged]) -> None:
-    """Refuse options that make no sense, naming the value and what is allowed."""
-    lr = float(group["lr"])
-    if not 0 <= lr < math.inf:
-        raise ValueError(f"lr must be a finite number >= 0, got {group['lr']}")
-    decay = group["weight_decay"]
-    if not (is_number(decay) and 0 <= decay < math.inf):
-        raise ValueError(f"weight_decay must be a finite number >= 0, got {decay}")
-    if group["nonfinite"] not in NONFINITE:
-        raise ValueError(f"nonfinite must be one of {', '.join(NONFINITE)}, got {group['nonfinite']!r}")
-    for stage in STAGES:
-        if group[stage] is not None and not isinstance(group[stage], Clip):
-            raise TypeError(f"{stage} must be a Clip such as entryclip.smooth(0.995), or None, got {group[stage]!r}")
-    if group["pre"] is not None and not method.has_sign:
-        raise ValueError(f"pre clips before a matrix sign, and {method.__name__} has none: use grad or post")
-    for p in group["params"]:
-        if p.is_complex():
-            raise ValueError(f"complex parameters are not supported, got {p.dtype}: step torch.view_as_real(p) instead")
-        check_layout(p, group)
-    method.check(group)

@@ -11,6 +11,7 @@ from ..arrays import widen
 from ..sharded import whole
 from ..thresholds import Step
 from .direction import as_matrices, from_matrices
+from .groups import clips
 
 if TYPE_CHECKING:
     from .staged import Staged
@@ -66,8 +67,6 @@ def named(group: dict[str, Any], number: int) -> Iterator[tuple[str, Tensor]]:
 
 def _stage_inputs(optimizer: "Staged", p: Tensor, group: dict[str, Any]) -> list[tuple[str, Tensor]]:
     """What each clipped stage would be given, with no state changed."""
-    from .staged import clips
-
     method, state = optimizer.methods[group["method"]], optimizer.state.get(p, {})
     found: list[tuple[str, Tensor]] = []
     g = p.grad

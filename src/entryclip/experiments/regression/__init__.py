@@ -3,13 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
-import torch
-from joblib import Parallel, delayed
-
 from .claims import claims
 from .config import Config, units
 from .drawing import plot
 from .grid import run_unit
+from .table import Table
 
 TITLE = "Regression with contaminated gradients"
 _STAGES = {"post": "Gradient descent", "pre": "Spectral gradient descent"}
@@ -36,16 +34,10 @@ CAPTIONS = {
     "other_noise": "The same gain under Gaussian and low-rank noise, where no entry stands out, beside contamination.",
 }
 
-__all__ = ["CAPTIONS", "TITLE", "Config", "claims", "plot", "run", "run_unit", "units"]
+__all__ = ["CAPTIONS", "TITLE", "Config", "Table", "claims", "plot", "run", "run_unit", "units"]
 
 
 def run(config: Config) -> Iterator[dict[str, Any]]:
-    """All rows, unit by unit; a process for each core, with one thread, since the matrices are small."""
-    work = Parallel(n_jobs=-1, return_as="generator")(delayed(_alone)(config, unit) for unit in units(config))
-    for rows in work:
-        yield from rows
-
-
-def _alone(config: Config, unit: dict[str, Any]) -> list[dict[str, Any]]:
-    torch.set_num_threads(1)
-    return run_unit(config, unit)
+    """All rows, unit by unit."""
+    for unit in units(config):
+        yield from run_unit(config, unit)

@@ -45,3 +45,15 @@ class Table:
     def start(self, **wanted: Any) -> float:
         """The loss at the start."""
         return float(self.where(kind="curve", step=0, **wanted)[0]["loss"])
+
+
+def markdown(rows: Iterable[Row]) -> str:
+    """The paper's comparison as a table: least median final losses, at the first size."""
+    table = Table(rows)
+    d, levels = table.sizes()[0], table.levels()
+    lines = [f"| d = {d}, alpha | {' | '.join(f'{a:g}' for a in levels)} |", "|---" * (len(levels) + 1) + "|"]
+    for stage, name in (("post", "GD"), ("pre", "spectral GD")):
+        for method, words in (("none", "no clipping"), ("hard", "hard"), ("smooth", "smooth")):
+            losses = [table.loss(part="paper", stage=stage, d=d, method=method, level=a) for a in levels]
+            lines.append(f"| {name}, {words} | {' | '.join(f'{loss:.3g}' for loss in losses)} |")
+    return "\n".join(lines)
