@@ -80,7 +80,8 @@ def _parallel(units: list[Unit], wait: bool, jobs: int | None, backend: str, clu
         from joblib import Parallel, delayed
 
         with _cluster(backend, cluster):
-            parallel = Parallel(n_jobs=-1, return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs")
+            returns = "list" if backend == "ray" else "generator_unordered"  # Ray's has no generator: all at the end
+            parallel = Parallel(n_jobs=-1, return_as=returns, batch_size=1, pre_dispatch="n_jobs")
             yield from parallel(delayed(_on_one_thread)(unit, wait) for unit in units)
     elif len(units) == 1:
         yield _on_one_thread(units[0], wait)
