@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from entryclip.experiments.store import commit
+from entryclip.experiments.provenance import commit
 from entryclip.files import write_json
 
 from . import clip, diagnostics, matrix, noise, optimizers, quantile, regression
