@@ -1,6 +1,7 @@
 """The paper's language model: `gpt` the model, `data` shards and batches, `prepare` text to shards.
 
-gpt         the 276M model of `fig:nano_gpt_result` and small ones with the same parts
+config      the sizes: the paper's, and small ones with the same parts
+gpt         the 276M model of `fig:nano_gpt_result`
 attention   who may look at whom: causal, within a document, in a sliding window of blocks
 data        shards of tokens, read by memory map; batches that are the same on any number of processes
 tokenizer   gpt2, bpe:N, bytes
@@ -11,7 +12,7 @@ prepare     documents to shards: deterministic, resumable, with a manifest
 import importlib
 from typing import Any
 
-_MODULES = ("attention", "data", "gpt", "prepare", "text", "tokenizer")  # loaded on first use (PEP 562)
+_MODULES = ("attention", "config", "data", "gpt", "prepare", "text", "tokenizer")  # loaded on first use (PEP 562)
 
 
 def __getattr__(name: str) -> Any:
