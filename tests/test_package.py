@@ -30,6 +30,7 @@ LAYERS = [
     ["optim"],
     ["testing"],
     ["files"],
+    ["lm"],
     ["experiments"],
     ["report"],
     ["cli"],

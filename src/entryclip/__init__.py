@@ -18,7 +18,15 @@ from .thresholds import Fixed, FollowLR, Quantile, Running, Scale, Step
 
 __version__ = "0.1.0"
 
-_SUBPACKAGES = ("diagnostics", "experiments", "noise", "optim", "testing", "theory")  # loaded on first use (PEP 562)
+_SUBPACKAGES = (
+    "diagnostics",
+    "experiments",
+    "lm",
+    "noise",
+    "optim",
+    "testing",
+    "theory",
+)  # loaded on first use (PEP 562)
 
 __all__ = [
     "Clip",

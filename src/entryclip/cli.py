@@ -1,4 +1,4 @@
-"""The commands: `entryclip reproduce`, `sweep`, `theory` and `report`. Only here are paths read and lines printed."""
+"""The commands: `entryclip reproduce`, `sweep`, `theory`, `report` and `data prepare`. Only here are paths read and lines printed."""
 
 import shlex
 import signal
@@ -52,6 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for command in (reproduce, sweep, theory, report):
         _show_places(command, tyro.conf.arg)
         app.command(command)
+    data = tyro.extras.SubcommandApp()
+    data.command(prepare)
+    app.command(data, name="data", help="Text to shards of tokens, for the language model.")
     try:
         with _signals():
             settings = tyro.conf.FlagCreatePairsOff, tyro.conf.UseAppendAction
@@ -199,6 +202,47 @@ def report(results: Path = Path("out"), /) -> int:
     from .report import write_page
 
     _say(f"report: {write_page(results)}")
+    return 0
+
+
+def prepare(
+    files: tuple[Path, ...] = (),
+    /,
+    out: Path = Path("data"),
+    tokenizer: str = "bpe:4096",
+    val_every: int = 50,
+    shard_tokens: int = 100_000_000,
+    gpt2_files: Path | None = None,
+) -> int:
+    """Turn text into shards of tokens: the same bytes for the same text; run again, it goes on where it was stopped.
+
+    Args:
+        files: texts, JSONL with a "text" per line (both also as .gz or .xz), or folders of them; none: the Python
+            standard library's own source
+        out: the folder for the shards and their manifest
+        tokenizer: gpt2, bpe:N (trained on the text) or bytes
+        val_every: one of so many documents is for validation
+        shard_tokens: tokens per shard
+        gpt2_files: the folder of encoder.json and vocab.bpe, where tiktoken cannot fetch them
+    """
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from .lm.prepare import prepare as run
+
+    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn()
+    with Progress(*columns, transient=True) as bar:
+        task = bar.add_task("", total=None)
+        manifest = run(
+            *(files, out),
+            tokenizer=tokenizer,
+            val_every=val_every,
+            shard_tokens=shard_tokens,
+            gpt2_files=gpt2_files,
+            progress=lambda what, done, total: bar.update(task, description=what, completed=done, total=total),
+        )
+    counts = [sum(s["tokens"] for s in manifest["shards"] if s["split"] == split) for split in ("train", "val")]
+    said = f"data: {out}: {counts[0]:,} tokens to train on, {counts[1]:,} for validation"
+    _say(f"{said}, vocabulary {manifest['vocabulary']:,}")
     return 0
 
 

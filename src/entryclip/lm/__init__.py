@@ -1,0 +1,25 @@
+"""The paper's language model: `gpt` the model, `data` shards and batches, `prepare` text to shards.
+
+config      the sizes: the paper's, and small ones with the same parts
+gpt         the 276M model of `fig:nano_gpt_result`
+attention   who may look at whom: causal, within a document, in a sliding window of blocks
+data        shards of tokens, read by memory map; batches that are the same on any number of processes
+tokenizer   gpt2, bpe:N, bytes
+text        documents from text and JSONL files, also compressed
+prepare     documents to shards: deterministic, resumable, with a manifest
+"""
+
+import importlib
+from typing import Any
+
+_MODULES = ("attention", "config", "data", "gpt", "prepare", "text", "tokenizer")  # loaded on first use (PEP 562)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(_MODULES)

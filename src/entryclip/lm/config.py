@@ -1,0 +1,108 @@
+"""The sizes of the model: one frozen `Config`; every number of the paper's model is a default of it."""
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Config:
+    """The paper's model by default; `small()` and `tiny()` are the same parts with smaller numbers.
+
+    >>> Config.paper().head_rows, Config.paper().value_layers
+    (50304, (0, 1, 2, 9, 10, 11))
+    >>> Config(layers=11)
+    Traceback (most recent call last):
+    ...
+    ValueError: layers must be even, the second half mirrors the first, got 11
+    """
+
+    vocabulary: int = 50257
+    separator: int = 50256  # the token before each document
+    layers: int = 12
+    width: int = 768
+    heads: int = 6
+    head_size: int = 128
+    value_tables: int = 3  # used by the first layers, and again by the last
+    without_attention: tuple[int, ...] = (7,)
+    long_layers: tuple[int, ...] = (0, 4, 7, 11)  # the whole window; the others look back half as far
+    block: int = 128  # tokens; windows are counted in blocks
+    window: int = 1728  # tokens, at the end of the run; rounded up to whole blocks
+    attention_scale: float = 0.12
+
+    def __post_init__(self) -> None:
+        for name in ("vocabulary", "layers", "width", "heads", "head_size", "block", "window"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.layers % 2:
+            raise ValueError(f"layers must be even, the second half mirrors the first, got {self.layers}")
+        if self.head_size % 4:
+            raise ValueError(f"head_size must be a multiple of 4, for the rotations, got {self.head_size}")
+        if not 0 <= self.separator < self.vocabulary:
+            raise ValueError(f"separator must be a token, 0 to {self.vocabulary - 1}, got {self.separator}")
+        if not 0 <= self.value_tables <= self.layers // 2:
+            raise ValueError(f"value_tables must be 0 to layers / 2 = {self.layers // 2}, got {self.value_tables}")
+        for name in ("without_attention", "long_layers"):
+            if beyond := [i for i in getattr(self, name) if not 0 <= i < self.layers]:
+                raise ValueError(f"{name} must be layers, 0 to {self.layers - 1}, got {beyond[0]}")
+        if not 0 < self.attention_scale < math.inf:
+            raise ValueError(f"attention_scale must be a finite number above 0, got {self.attention_scale}")
+
+    @classmethod
+    def paper(cls) -> "Config":
+        """275,598,388 parameters, the paper's 276M."""
+        return cls()
+
+    @classmethod
+    def small(cls, vocabulary: int = 4096, separator: int | None = None) -> "Config":
+        """For studies on a CPU: 1.1M parameters in the blocks, all lengths a quarter of the paper's."""
+        return cls(
+            vocabulary=vocabulary,
+            separator=vocabulary - 1 if separator is None else separator,
+            layers=6,
+            width=128,
+            heads=2,
+            head_size=64,
+            value_tables=2,
+            without_attention=(3,),
+            long_layers=(0, 2, 3, 5),
+            block=32,
+            window=432,
+        )
+
+    @classmethod
+    def tiny(cls, vocabulary: int = 257, separator: int | None = None) -> "Config":
+        """For tests and a first look."""
+        return cls(
+            vocabulary=vocabulary,
+            separator=vocabulary - 1 if separator is None else separator,
+            layers=4,
+            width=32,
+            heads=2,
+            head_size=16,
+            value_tables=1,
+            without_attention=(2,),
+            long_layers=(0, 3),
+            block=8,
+            window=60,
+        )
+
+    @property
+    def head_rows(self) -> int:
+        """Logits: the vocabulary, up to the next multiple of 128. The padding stays in the softmax."""
+        return -(-self.vocabulary // 128) * 128
+
+    @property
+    def value_layers(self) -> tuple[int, ...]:
+        """The layers that mix a value embedding in."""
+        ends = range(self.value_tables), range(self.layers - self.value_tables, self.layers)
+        return (*ends[0], *ends[1])
+
+    def window_blocks(self, progress: float = 1.0) -> int:
+        """How many blocks the long layers look back on, from the query's own on; grows with the run.
+
+        >>> [Config.paper().window_blocks(progress) for progress in (0, 0.5, 1)]
+        [1, 7, 14]
+        """
+        if not 0 <= progress <= 1:
+            raise ValueError(f"progress must be in [0, 1], got {progress}")
+        return max(1, math.ceil(self.window * progress / self.block))

@@ -1,0 +1,146 @@
+"""Text to tokens: `gpt2`, `bpe:N` (trained on the text itself) or `bytes`. The last token opens a document.
+
+No text can forge that token: `<|endoftext|>` in a document is encoded letter by letter.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Documents = list[NDArray[np.uint16]]
+_LARGEST = 2**16  # tokens are stored as uint16
+_INSTALL = "text to tokens needs more packages: pip install 'entryclip[lm]'"
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """Encodes many texts at once, on all cores; `separator` is its last token.
+
+    >>> t = bytes_tokenizer()
+    >>> [tokens.tolist() for tokens in t.encode(["ab", "é"])], t.separator, t.vocabulary
+    ([[97, 98], [195, 169]], 256, 257)
+    """
+
+    name: str
+    separator: int
+    encode: Callable[[Sequence[str]], Documents]
+    decode: Callable[[Sequence[int]], str]
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens there are, the separator among them."""
+        return self.separator + 1
+
+
+def parse_name(name: str) -> tuple[str, int]:
+    """The kind and size that a name on the command line asks for.
+
+    >>> parse_name("bpe:4096"), parse_name("gpt2")
+    (('bpe', 4096), ('gpt2', 50257))
+    """
+    sizes = {"gpt2": 50257, "bytes": 257}
+    if name in sizes:
+        return name, sizes[name]
+    kind, _, size = name.partition(":")
+    if kind != "bpe" or not size.isdecimal():
+        raise ValueError(f"tokenizer must be gpt2, bpe:N (as bpe:4096) or bytes, got {name!r}")
+    if not 257 <= int(size) <= _LARGEST:
+        raise ValueError(f"bpe:N takes N from 257 (every byte and a separator) to {_LARGEST}, got {size}")
+    return kind, int(size)
+
+
+def bytes_tokenizer() -> Tokenizer:
+    """One token per byte of UTF-8."""
+
+    def encode(texts: Sequence[str]) -> Documents:
+        return [np.frombuffer(text.encode(), np.uint8).astype(np.uint16) for text in texts]
+
+    return Tokenizer("bytes", 256, encode, lambda tokens: bytes(tokens).decode(errors="replace"))
+
+
+def train_bpe(size: int, texts: Iterable[str]) -> str:
+    """A byte-level BPE tokenizer of `size` tokens, the separator among them, as JSON; the same for the same text."""
+    library = _tokenizers()
+    model = library.Tokenizer(library.models.BPE())
+    model.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    model.decoder = library.decoders.ByteLevel()
+    alphabet = library.pre_tokenizers.ByteLevel.alphabet()
+    trainer = library.trainers.BpeTrainer(
+        vocab_size=size - 1, initial_alphabet=sorted(alphabet), special_tokens=[], show_progress=False
+    )
+    model.train_from_iterator(texts, trainer)
+    if model.get_vocab_size() < size - 1:
+        most = model.get_vocab_size() + 1
+        raise ValueError(f"there is too little text for bpe:{size}: it gives {most} tokens; ask for bpe:{most} or less")
+    return str(model.to_str())
+
+
+def bpe_tokenizer(json: str) -> Tokenizer:
+    """The tokenizer that `train_bpe` made."""
+    model = _tokenizers().Tokenizer.from_str(json)
+    size = model.get_vocab_size()
+    return Tokenizer(f"bpe:{size + 1}", size, _encode_with(model), model.decode)
+
+
+def gpt2_tokenizer(files: Path | None = None) -> Tokenizer:
+    """GPT-2's: from `encoder.json` and `vocab.bpe` in the folder `files`, or fetched (and kept) by tiktoken."""
+    tokenizer = _gpt2_from_files(files) if files else _gpt2_from_tiktoken()
+    if [each.tolist() for each in tokenizer.encode(["Hello world"])] != [[15496, 995]]:
+        raise ValueError(
+            f"{files or 'what tiktoken has'} is not GPT-2's tokenizer: fetch encoder.json and vocab.bpe again"
+        )
+    return tokenizer
+
+
+def _gpt2_from_files(folder: Path) -> Tokenizer:
+    for name in ("encoder.json", "vocab.bpe"):
+        if not (folder / name).is_file():
+            raise FileNotFoundError(f"no {name} in {folder}: GPT-2's tokenizer is encoder.json and vocab.bpe")
+    library = _tokenizers()
+    try:
+        model = library.Tokenizer(library.models.BPE.from_file(str(folder / "encoder.json"), str(folder / "vocab.bpe")))
+    except Exception as error:  # the library raises bare Exceptions
+        raise ValueError(
+            f"{folder} does not hold a tokenizer ({error}): fetch encoder.json and vocab.bpe again"
+        ) from error
+    model.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    model.decoder = library.decoders.ByteLevel()
+    return Tokenizer("gpt2", 50256, _encode_with(model), model.decode)
+
+
+def _gpt2_from_tiktoken() -> Tokenizer:
+    try:
+        import tiktoken
+    except ImportError as error:
+        raise ImportError(_INSTALL) from error
+    try:
+        model = tiktoken.get_encoding("gpt2")
+    except OSError as error:
+        remedy = "give the folder of encoder.json and vocab.bpe with --gpt2-files"
+        raise OSError(f"GPT-2's tokenizer cannot be fetched ({type(error).__name__}): {remedy}") from error
+
+    def encode(texts: Sequence[str]) -> Documents:
+        found = model.encode_ordinary_batch(list(texts), num_threads=os.cpu_count() or 1)
+        return [np.array(tokens, np.uint16) for tokens in found]
+
+    return Tokenizer("gpt2", 50256, encode, lambda tokens: model.decode(list(tokens)))
+
+
+def _encode_with(model: Any) -> Callable[[Sequence[str]], Documents]:
+    def encode(texts: Sequence[str]) -> Documents:
+        return [np.array(each.ids, np.uint16) for each in model.encode_batch_fast(list(texts))]
+
+    return encode
+
+
+def _tokenizers() -> Any:  # the module
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise ImportError(_INSTALL) from error
+    return tokenizers
