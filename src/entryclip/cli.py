@@ -1,4 +1,4 @@
-"""The commands: `entryclip reproduce`, `sweep`, `theory`, `report` and `data prepare`. Only here are paths read and lines printed."""
+"""The commands: `entryclip reproduce`, `sweep`, `theory`, `report`, `data prepare`. Only here are paths read."""
 
 import shlex
 import signal
