@@ -69,7 +69,8 @@ def execute(
             if outcome.state != "busy":
                 progress(outcome)
             outcomes.append(outcome)
-    return outcomes
+    place = {unit.path: i for i, unit in enumerate(units)}
+    return sorted(outcomes, key=lambda outcome: place[outcome.unit.path])  # however they came in
 
 
 def _parallel(units: list[Unit], wait: bool, jobs: int | None, backend: str, cluster: str | None) -> Iterator[Outcome]:
