@@ -59,7 +59,8 @@ def test_stopped_three_ways_it_goes_on_and_loses_at_most_the_units_under_way(com
             assert process.returncode == 128 + number
             assert err.startswith("entryclip: stopped; what is finished is kept")
             assert "goes on: entryclip sweep toy --over count=8 seconds=0.25 --out" in err
-            assert err.count("\n") == 1
+            assert err.count("entryclip: ") == 1  # joblib may add a line of its own about its semaphores
+            assert "Traceback" not in err
     (commands.out / "toy" / "units" / ".0123456789abcdef.json.x.tmp").write_text("left behind")
     kept = len(commands.finished())
     code, out, err = run(commands, *GRID)
@@ -127,7 +128,8 @@ def test_a_full_disk_is_said_and_leaves_a_store_that_goes_on(commands, tmp_path)
     said = (tmp_path / "first").read_text()
     assert "no space to write" in said
     assert "make room and run the same command again" in said
-    assert said.count("\n") == 1
+    assert said.count("entryclip: ") == 1  # joblib may add a line of its own about its semaphores
+    assert "Traceback" not in said
     kept = list((tmp_path / "seen" / "toy" / "units").glob("*.json"))
     assert 0 < len(kept) < 4
     assert all(json.loads(path.read_text())["rows"] for path in kept)  # what is there is whole
