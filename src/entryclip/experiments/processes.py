@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from typing import Any
 
 from .units import Outcome, Unit, fail
@@ -98,6 +99,7 @@ def _blocked(number: signal.Signals) -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
+    resource_tracker.ensure_running()  # the first process would start it, which unblocks the signals again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
     try:
         yield
