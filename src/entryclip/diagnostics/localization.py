@@ -38,6 +38,12 @@ class Localization:
     )  # (count, 2): over how many entries u and v are spread; near 1, they see one row or column
     nulls: tuple[Null, ...] = field(repr=False)  # one per k
 
+    def only(self) -> "Localization":
+        """Of a single k: the arrays without their last dimension."""
+        columns = (self.r, self.r_max, self.ratio, self.normalized, self.p_spike, self.p_aligned)
+        (k,) = self.k if isinstance(self.k, tuple) else (self.k,)
+        return Localization(k, *(column[..., 0] for column in columns), self.participation, self.nulls)
+
     @property
     def draws(self) -> int:
         """How many matrices E there are."""
@@ -89,6 +95,25 @@ def localization(
     u, _, v, _ = singular_directions(G, ks)
     found = [_project(e, u, v) for e in matrices(E, "E", G.shape)]
     r, r_max = np.array(found).transpose(1, 0, 2).reshape(2, *E.shape[:-2], len(ks))
+    ratios = from_projections(ks, r, r_max, u, v, generator=generator)
+    return ratios.only() if one else ratios
+
+
+def from_projections(
+    ks: Sequence[int],
+    r: np.ndarray,
+    r_max: np.ndarray,
+    u: np.ndarray,
+    v: np.ndarray,
+    *,
+    generator: np.random.Generator | None = None,
+) -> Localization:
+    """As `localization`, where r and r_max, (..., len(ks)), are known; `u`, (m, len(ks)), and `v` are the directions.
+
+    >>> ones = np.ones((50, 1)) / 50**0.5
+    >>> print(from_projections([1], np.array([[4e-3]]), np.array([[4e-5]]), ones, ones))
+    k = 1: R-hat 0.844 of one draw, Gaussian band [0.088, 4.6e+02]: like Gaussian noise
+    """
     nulls = tuple([gaussian_null(a, b, generator) for a, b in zip(u.T, v.T, strict=True)])
     with np.errstate(divide="ignore"):
         ratio = r_max / r  # r = 0: the terms cancel to nothing, and R is infinite
@@ -96,12 +121,8 @@ def localization(
     for i, null in enumerate(nulls):
         normalized[..., i] = ratio[..., i] / null.median
         p_spike[..., i], p_aligned[..., i] = null.above(ratio[..., i]), null.below(ratio[..., i])
-    columns = {"r": r, "r_max": r_max, "ratio": ratio, "normalized": normalized}
-    columns |= {"p_spike": p_spike, "p_aligned": p_aligned}
-    if one:
-        columns = {name: column[..., 0] for name, column in columns.items()}
     spread = np.array([[participation(a), participation(b)] for a, b in zip(u.T, v.T, strict=True)])
-    return Localization(ks[0] if one else tuple(ks), **columns, participation=spread, nulls=nulls)
+    return Localization(tuple(ks), r, r_max, ratio, normalized, p_spike, p_aligned, spread, nulls)
 
 
 def _project(e: np.ndarray, u: np.ndarray, v: np.ndarray) -> tuple[list[float], list[float]]:
