@@ -1,6 +1,9 @@
 """Instruments: is gradient noise localized, how heavy is its tail, what does it do to the spectrum."""
 
 from .localization import Localization, localization
+from .measured import MatrixNoise
+from .probe import Report, probe
+from .recommend import Recommendation
 from .spectrum import (
     Correlation,
     Expansion,
@@ -18,12 +21,16 @@ __all__ = [
     "Expansion",
     "HillPlot",
     "Localization",
+    "MatrixNoise",
+    "Recommendation",
     "Recovery",
+    "Report",
     "TailIndex",
     "detachment",
     "expansion",
     "localization",
     "max_entry_correlation",
+    "probe",
     "recovery",
     "spiked_sigma",
     "tail_index",

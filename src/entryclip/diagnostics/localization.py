@@ -13,7 +13,7 @@ Take G from other samples than E, by a robust mean: a spike that is also in G ca
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -40,9 +40,9 @@ class Localization:
 
     def only(self) -> "Localization":
         """Of a single k: the arrays without their last dimension."""
-        columns = (self.r, self.r_max, self.ratio, self.normalized, self.p_spike, self.p_aligned)
         (k,) = self.k if isinstance(self.k, tuple) else (self.k,)
-        return Localization(k, *(column[..., 0] for column in columns), self.participation, self.nulls)
+        names = ("r", "r_max", "ratio", "normalized", "p_spike", "p_aligned")
+        return replace(self, k=k, **{name: getattr(self, name)[..., 0] for name in names})
 
     @property
     def draws(self) -> int:

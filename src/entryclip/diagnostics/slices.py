@@ -8,7 +8,7 @@ rest), a fused weight is cut into its parts, all as the optimizers cut it. `bloc
 import difflib
 import fnmatch
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from ..optim.direction import as_matrices, matrix_shape
 from ..optim.routing import is_fused, routes
 
 _HEADS = ("heads", "num_heads", "n_head", "n_heads", "num_attention_heads")
-_WRAPPERS = ("_orig_mod.", "module.")  # torch.compile's, DistributedDataParallel's
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,11 +29,11 @@ class Matrix:
     shape: tuple[int, int]
     layout: dict[str, Any] = field(repr=False)
     index: tuple[int, ...] = ()  # in the batch
-    rows: slice = slice(None)
+    first: int = 0  # row, of a part of its rows
 
     def of(self, x: Tensor) -> Tensor:
         """This matrix in a tensor of the parameter's shape."""
-        return as_matrices(x, self.layout)[self.index][self.rows]
+        return as_matrices(x, self.layout)[self.index][self.first : self.first + self.shape[0]]
 
 
 @dataclass(frozen=True)
@@ -121,16 +120,14 @@ def _heads(matrix: Matrix, model: nn.Module) -> list[Matrix]:
         return []
     size = matrix.shape[0] // counts[0]
     return [
-        Matrix(f"{matrix.name}.head{i}", matrix.parameter, (size, matrix.shape[1]), matrix.layout, matrix.index, part)
+        replace(matrix, name=f"{matrix.name}.head{i}", shape=(size, matrix.shape[1]), first=i * size)
         for i in range(counts[0])
-        for part in [slice(i * size, (i + 1) * size)]
     ]
 
 
 def _plain(name: str) -> str:
-    for wrapper in _WRAPPERS:
-        name = name.removeprefix(wrapper)
-    return name
+    """Without torch.compile's wrapping."""
+    return name.replace("_orig_mod.", "")
 
 
 def _nothing(model: nn.Module, patterns: Sequence[str] | None, known: list[str], frozen: int) -> str:
