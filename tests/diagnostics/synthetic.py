@@ -1,4 +1,4 @@
-"""Models whose gradients are known: the gradient of each weight is its signal plus noise drawn by the batch's number."""
+"""Models whose gradients are known: the gradient of each weight is its signal plus noise drawn by number."""
 
 import math
 
@@ -26,7 +26,7 @@ def cauchy(G, g):
 
 def aligned(G, g):
     """Along the signal's first direction, over a little Gaussian noise."""
-    u, s, v = torch.linalg.svd(G, full_matrices=False)
+    u, _, v = torch.linalg.svd(G, full_matrices=False)
     size = math.sqrt(G.numel()) * torch.randn((), generator=g)
     return size * torch.outer(u[:, 0], v[0]) + 0.3 * torch.randn(G.shape, generator=g)
 

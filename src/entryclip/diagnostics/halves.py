@@ -16,7 +16,7 @@ from torch import Tensor
 from ..sharded import whole
 
 BLOCKS_A, BLOCKS_B = 5, 3
-_PIECE = 1 << 18  # entries whose medians are taken at a time: what that needs beside the blocks is small
+_PIECE = 1 << 15  # entries whose medians are taken at a time: what that needs beside the blocks is small
 
 
 class Blocks:

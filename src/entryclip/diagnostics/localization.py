@@ -107,14 +107,17 @@ def from_projections(
     v: np.ndarray,
     *,
     generator: np.random.Generator | None = None,
+    draws: int | None = None,
 ) -> Localization:
     """As `localization`, where r and r_max, (..., len(ks)), are known; `u`, (m, len(ks)), and `v` are the directions.
+
+    `draws` as for `gaussian_null`.
 
     >>> ones = np.ones((50, 1)) / 50**0.5
     >>> print(from_projections([1], np.array([[4e-3]]), np.array([[4e-5]]), ones, ones))
     k = 1: R-hat 0.844 of one draw, Gaussian band [0.088, 4.6e+02]: like Gaussian noise
     """
-    nulls = tuple([gaussian_null(a, b, generator) for a, b in zip(u.T, v.T, strict=True)])
+    nulls = tuple([gaussian_null(a, b, generator, draws=draws) for a, b in zip(u.T, v.T, strict=True)])
     with np.errstate(divide="ignore"):
         ratio = r_max / r  # r = 0: the terms cancel to nothing, and R is infinite
     normalized, p_spike, p_aligned = np.empty((3, *ratio.shape))

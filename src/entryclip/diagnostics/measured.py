@@ -16,6 +16,8 @@ from .spectrum import Correlation, rank_correlation
 from .stream import Spike, Stream
 from .tails import TailIndex, tail_of_largest
 
+_DRAWS = 2000  # of the null of a captured direction: its median to 3 %
+
 
 @dataclass(frozen=True)
 class MatrixNoise:
@@ -128,7 +130,8 @@ def _localization(terms: list[np.ndarray], along: Directions, notes: list[str]) 
     if len(stacked) < 5:
         notes.append(f"{len(stacked)} samples have noise where the signal has its directions: no localization ratio")
         return None
-    return from_projections(range(1, len(along.s) + 1), stacked[:, 0], stacked[:, 1], along.u, along.v)
+    ks = range(1, len(along.s) + 1)
+    return from_projections(ks, stacked[:, 0], stacked[:, 1], along.u, along.v, draws=_DRAWS)
 
 
 def _histogram(stream: Stream) -> Any:

@@ -145,15 +145,19 @@ class MonteCarlo(Null):
         return np.median(np.random.default_rng(0).choice(self.ratios, (groups, draws)), axis=-1)
 
 
-def gaussian_null(u: np.ndarray, v: np.ndarray, generator: np.random.Generator | None = None) -> Null:
+def gaussian_null(
+    u: np.ndarray, v: np.ndarray, generator: np.random.Generator | None = None, *, draws: int | None = None
+) -> Null:
     """The law of R for these directions: in closed form, or by drawing where few entries carry all the weight.
+
+    `draws` is how often to draw then (None: as often as a second allows).
 
     >>> gaussian_null(np.ones(50) / 50**0.5, np.ones(40) / 40**0.5), gaussian_null(np.eye(9)[0], np.eye(9)[1])
     (ClosedForm(), MonteCarlo())
     """
     if participation(u) * participation(v) >= _FEW:
         return closed_form(u, v)
-    return monte_carlo(u, v, None, generator or np.random.default_rng(0))
+    return monte_carlo(u, v, draws, generator or np.random.default_rng(0))
 
 
 def participation(u: np.ndarray) -> float:
@@ -197,8 +201,9 @@ def monte_carlo(u: np.ndarray, v: np.ndarray, draws: int | None, generator: np.r
     spread = math.sqrt(max(1 - float(weight @ weight), 0.0))
     spread = spread if spread > 1e-7 else 0.0
     ratios = []
-    for start in range(0, draws, 500):
-        terms = weight * generator.standard_normal((min(500, draws - start), weight.size))
+    at_once = max(2**17 // weight.size, 1)  # what stays in the cache
+    for start in range(0, draws, at_once):
+        terms = weight * generator.standard_normal((min(at_once, draws - start), weight.size))
         total = terms.sum(-1) + spread * generator.standard_normal(len(terms))
         ratios.append((np.abs(terms).max(-1) / total) ** 2)
     return MonteCarlo(np.sort(np.concatenate(ratios)))

@@ -99,7 +99,7 @@ def probe(
     chosen = select(model, where)
     with untouched(model):
         taken = list(itertools.islice(batches, samples))
-        _check_count(len(taken), "batches")
+        _check_count(len(taken))
         run = _Run(Gradients(model, loss, chosen.parameters), taken, progress)
         signals = run.signals(chosen.matrices, directions)
         found = run.noise(chosen.matrices, signals, directions)
@@ -113,7 +113,11 @@ class _Signal:
     """What half A says about one matrix."""
 
     directions: Directions | None  # None: no gradient
-    bound: float
+    bound: float  # max |G_ij|
+
+    @classmethod
+    def of(cls, g: Tensor, count: int) -> "_Signal":
+        return cls(_directions(g, count), float(g.abs().amax()))
 
 
 class _Run:
@@ -122,8 +126,8 @@ class _Run:
     def __init__(self, gradients: Gradients, batches: list[Any], progress: Callable[[int, int], object]) -> None:
         self.gradients = gradients
         # The samples of both halves from all over the run. An odd number for the noise: its median is one of them.
-        second = (len(batches) - 1) // 2
-        second -= (second + 1) % 2 if second > LEAST // 2 else 0
+        second = len(batches) // 2
+        second -= (second + 1) % 2
         odd = set(range(1, 2 * second, 2))
         self.a = [(i, batch) for i, batch in enumerate(batches) if i not in odd]
         self.b = [(i, batch) for i, batch in enumerate(batches) if i in odd]
@@ -133,22 +137,17 @@ class _Run:
 
     def signals(self, matrices: Sequence[Matrix], directions: int) -> dict[str, _Signal]:
         """Half A: the directions of each matrix."""
-        blocks, found = self._blocks(self.a, BLOCKS_A), {}
-        for name in blocks.names():
-            median, self.mean[name] = blocks.take(name)
-            self.positive[name] = median > 0
-            for matrix in matrices:
-                if matrix.parameter == name:
-                    g = matrix.of(median)
-                    bound = float(g.abs().amax())
-                    found[matrix.name] = _Signal(_directions(g, directions), bound)
-        return found
+        blocks, medians = self._blocks(self.a, BLOCKS_A), {}
+        self._good(self.a)
+        for name in blocks.names():  # all blocks are given up before anything is made of them
+            medians[name], self.mean[name] = blocks.take(name)
+            self.positive[name] = medians[name] > 0
+        return {matrix.name: _Signal.of(matrix.of(medians[matrix.parameter]), directions) for matrix in matrices}
 
     def noise(self, matrices: Sequence[Matrix], signals: dict[str, _Signal], directions: int) -> list[MatrixNoise]:
         """Half B, twice: the centre, then the noise."""
         blocks, centre = self._blocks(self.b, BLOCKS_B), {}
-        count_a, count_b = (sum(i not in self.gradients.bad for i, _ in half) for half in (self.a, self.b))
-        _check_count(count_a + count_b, "samples with finite gradients")
+        count_a, count_b = self._good(self.a), self._good(self.b)
         strength: dict[str, float] = {}
         for name in blocks.names():
             centre[name], mean = blocks.take(name)
@@ -166,9 +165,9 @@ class _Run:
     def _blocks(self, half: list[tuple[int, Any]], count: int) -> Blocks:
         blocks = Blocks(min(count, len(half)))
         for i, batch in half:
-            found = self.gradients(i, batch)
-            if found is not None:
+            if (found := self.gradients(i, batch)) is not None:
                 blocks.add(found)
+            del found  # before the next one is made
             self._advance()
         return blocks
 
@@ -185,11 +184,12 @@ class _Run:
     def _stream(self, matrices: Sequence[Matrix], streams: dict[str, Stream], centre: dict[str, Tensor]) -> None:
         for i, batch in self.b:
             found = None if i in self.gradients.bad else self.gradients(i, batch)
-            for name, g in (found or {}).items():
-                g = whole(g)
+            while found:  # each is given up when it is done
+                name, g = found.popitem()
+                all_of = (whole(g), centre[name], self.mean[name], self.positive[name])
                 for matrix in (each for each in matrices if each.parameter == name and each.name in streams):
-                    parts = (matrix.of(x) for x in (g, centre[name], self.mean[name], self.positive[name]))
-                    streams[matrix.name].add(i, *parts)
+                    streams[matrix.name].add(i, *(matrix.of(x) for x in all_of))
+                del g, all_of
             self._advance()
 
     def _measured(
@@ -207,6 +207,14 @@ class _Run:
             return unmeasured(matrix, f"{few}: {LEAST // 2} are needed")
         return measure(matrix, stream, signal.directions, plain, bound=signal.bound, signal=strength[matrix.name])
 
+    def _good(self, half: list[tuple[int, Any]]) -> int:
+        """How many samples of a half have finite gradients, if they are enough."""
+        count = sum(i not in self.gradients.bad for i, _ in half)
+        if count < LEAST // 2:
+            few = f"{count} of {len(half)} samples of one half of the batches have finite gradients"
+            raise ValueError(f"{few}, {LEAST // 2} are needed ({next(iter(self.gradients.bad.values()))})")
+        return count
+
     def _advance(self) -> None:
         self.done += 1
         self.progress(self.done, self.total)
@@ -216,9 +224,9 @@ def _directions(g: Tensor, count: int) -> Directions | None:
     return leading_directions(g, count, _TOLERANCE) if bool(g.any()) else None
 
 
-def _check_count(count: int, what: str) -> None:
+def _check_count(count: int) -> None:
     if count < LEAST:
         raise ValueError(
-            f"the noise of a gradient needs at least {LEAST} {what}, half of them for its signal, got {count}: "
+            f"the noise of a gradient needs at least {LEAST} batches, half of them for its signal, got {count}: "
             "give more of them, or split a large batch into single sequences"
         )

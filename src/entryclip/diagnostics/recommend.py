@@ -21,7 +21,7 @@ from .localization import Localization
 from .stream import Spike
 from .tails import TailIndex
 
-_OFTEN = 0.05  # of the samples: from here on, with 95 % confidence, spikes are no accident
+_OFTEN = 0.1  # of the samples: from here on, with 95 % confidence, spikes are no accident
 _SURE = 0.01  # p-value of R-hat along the first direction
 
 
@@ -93,7 +93,7 @@ def recommend(
 
 
 def _sure(spikes: int, samples: int, localized: Localization | None) -> str:
-    """unsure: the share of samples may be below 5 %; sure: R-hat too says that single entries stand out."""
+    """unsure: their share of the samples may be below 10 %; sure: R-hat too says that single entries stand out."""
     if stats.beta.ppf(0.05, spikes, samples - spikes + 1) < _OFTEN:  # Clopper and Pearson's lower end
         return "unsure"
     if localized is None or not localized.median[0] > 1 or localized.p_median()[0] > _SURE:
@@ -103,7 +103,7 @@ def _sure(spikes: int, samples: int, localized: Localization | None) -> str:
 
 def _sure_of_none(samples: int) -> str:
     """How well we know that there are no spikes: with none in n samples, their share is below 1 - 0.05^(1/n)."""
-    return "sure" if 1 - 0.05 ** (1 / samples) < 2 * _OFTEN else "likely" if samples >= 10 else "unsure"
+    return "sure" if 1 - 0.05 ** (1 / samples) < _OFTEN else "likely" if samples >= 10 else "unsure"
 
 
 def _stage(tail: TailIndex | None) -> str:

@@ -61,7 +61,7 @@ class Stream:
     sigma: list[float] = field(default_factory=list)  # sigma_1(E)
     scale: list[float] = field(default_factory=list)
     square: list[float] = field(default_factory=list)  # ||E||_F^2
-    balance: list[float] = field(default_factory=list)  # far entries with the sign of G less those against it
+    balance: list[float] = field(default_factory=list)  # of the far entries, with the sign of G less against it
     spikes: list[Spike] = field(default_factory=list)
     histogram: Histogram | None = None  # of E in scales
     far: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # the largest |E_ij|, in scales
@@ -100,8 +100,9 @@ class Stream:
         self.histogram = histogram if self.histogram is None else self.histogram + histogram
         beyond = noise.abs() > FAR
         far = noise[beyond]
-        if len(far) >= 10:
-            self.balance.append(float(((far > 0) == positive[beyond]).double().mean()) * 2 - 1)
+        most = far.abs().topk(min(len(far), -(-noise.numel() // 100))).indices  # a heavier tail has more beyond
+        if len(most) >= 10:
+            self.balance.append(float(((far > 0) == positive[beyond])[most].double().mean()) * 2 - 1)
         self.far = np.concatenate([self.far, far.abs().cpu().numpy()])
         if len(self.far) > 4 * _KEPT:
             self.far = np.partition(self.far, len(self.far) - _KEPT)[-_KEPT:]
