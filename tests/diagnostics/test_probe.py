@@ -9,6 +9,7 @@ import pytest
 import synthetic
 import torch
 from memory import torch_peak
+from processes import on_processes
 from synthetic import Known, loss
 from torch import nn
 
@@ -345,10 +346,17 @@ def test_dropout_is_the_same_in_both_passes():
     """The noise of a sample must be the one whose centre was taken."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 12), nn.Dropout(0.5), nn.Linear(12, 4))
-    batches = [torch.ones(1, 8)] * 20  # the only noise is dropout's
-    first = probe(model, lambda model, x: model(x).square().mean(), batches, directions=1)
-    second = probe(model, lambda model, x: model(x).square().mean(), batches, directions=1)
-    assert first.rows() == second.rows()
+    seen = {i: [] for i in range(20)}
+
+    def kept(model, number):
+        value = model(torch.ones(1, 8)).square().mean()
+        seen[number].append(value.item())
+        return value
+
+    probe(model, kept, range(20), directions=1)
+    assert [len(values) for values in seen.values()] == [1, 2] * 9 + [1, 1]
+    assert all(len(set(values)) == 1 for values in seen.values())
+    assert len({values[0] for values in seen.values()}) > 10  # and it is not one and the same for all
 
 
 class Parts(nn.Module):
@@ -408,6 +416,30 @@ def test_a_compiled_model():
     assert [m.name for m in compiled.matrices] == [m.name for m in plain.matrices] == ["0.weight", "2.weight"]
     for a, b in zip(plain.matrices, compiled.matrices, strict=True):
         np.testing.assert_allclose(a.localization.ratio, b.localization.ratio, rtol=1e-2)
+
+
+def sharded(rank, folder):
+    """With FSDP2 on two processes: the gradients are DTensors, and the report is that of the plain model."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    def value(model, x):
+        return model(x).square().mean()
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(9, 13), nn.Tanh(), nn.Linear(13, 5))
+    batches = torch.randn(12, 4, 9, generator=torch.Generator().manual_seed(1))
+    expected = probe(model, value, batches, directions=2)
+    fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+    found = probe(model, value, batches, directions=2)
+    for a, b in zip(expected.matrices, found.matrices, strict=True):
+        assert a.name == b.name
+        np.testing.assert_allclose(a.localization.ratio, b.localization.ratio, rtol=1e-2)
+        np.testing.assert_allclose(a.correlation.sigma, b.correlation.sigma, rtol=1e-4)
+
+
+def test_a_sharded_model(tmp_path):
+    on_processes(2, sharded, tmp_path, str(tmp_path))
 
 
 def test_memory_is_seven_gradients():
