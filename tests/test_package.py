@@ -33,6 +33,7 @@ LAYERS = [
     ["lm"],
     ["experiments"],
     ["report"],
+    ["integrations"],
     ["cli"],
     ["__main__"],
 ]

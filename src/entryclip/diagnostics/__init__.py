@@ -2,6 +2,7 @@
 
 from .localization import Localization, localization
 from .measured import MatrixNoise
+from .monitor import Monitor, Reading
 from .probe import Report, probe
 from .recommend import Recommendation
 from .spectrum import (
@@ -22,6 +23,8 @@ __all__ = [
     "HillPlot",
     "Localization",
     "MatrixNoise",
+    "Monitor",
+    "Reading",
     "Recommendation",
     "Recovery",
     "Report",
