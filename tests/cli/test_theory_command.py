@@ -18,10 +18,16 @@ def test_theory_prints_the_four_theorems(capsys):
     ("arguments", "words"),
     [
         ([*THEORY, "768"], "--shape must be rows x columns, as 768x768, got '768'"),
+        (THEORY, "Missing value for argument '--shape'"),
+        (THEORY[:-1], "Missing from entryclip theory: --shape STR of the matrix, as 768x768"),
+        ([*THEORY, "8x8", "--sigma", "x"], "--sigma: must be a number, got 'x'"),
+        ([*THEORY, "8x8", "--epsilon", "x"], "--epsilon: no type matching {None}|FLOAT"),
         ([*THEORY, "8x8", "--iterations", "100"], "pre-clipping needs a batch"),
         ([*THEORY, "8x8", "--epsilon", "-1"], "epsilon must be a finite number above 0, got -1.0"),
     ],
 )
 def test_theory_refuses(capsys, arguments, words):
     assert main(arguments) == 2
-    assert words in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert words in printed
+    assert printed.count("\n") == 1

@@ -1,16 +1,17 @@
 """The list of commands. A new one is a function in a file of its own, and its name here."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import tyro
 
 from .data import prepare
 from .experiments import reproduce, sweep
+from .parsing import Command, deferred, parse
 from .report import report
 from .theory import theory
 
-COMMANDS: tuple[Callable[..., int], ...] = (reproduce, sweep, theory, report)
-DATA: tuple[Callable[..., int], ...] = (prepare,)  # `entryclip data ...`
+COMMANDS: tuple[Command, ...] = (reproduce, sweep, theory, report)
+DATA: tuple[Command, ...] = (prepare,)  # `entryclip data ...`
 DESCRIPTION = "Spectral control of gradients by entry-wise clipping: the paper's experiments and what came of them."
 
 
@@ -18,9 +19,8 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command that the arguments ask for; returns its exit code."""
     app, data = tyro.extras.SubcommandApp(), tyro.extras.SubcommandApp()
     for command in COMMANDS:
-        app.command(command)
+        app.command(deferred(command))
     for command in DATA:
-        data.command(command)
+        data.command(deferred(command))
     app.command(data, name="data", help="Text to shards of tokens, for the language model.")
-    settings = tyro.conf.FlagCreatePairsOff, tyro.conf.UseAppendAction
-    return int(app.cli(prog="entryclip", description=DESCRIPTION, args=arguments, config=settings))
+    return int(parse(app, DESCRIPTION, arguments)())
