@@ -23,7 +23,7 @@ from entryclip.cli import main
         (["reproduce"], f"Missing from entryclip reproduce: EXPERIMENT an experiment ({', '.join(experiments.NAMES)})"),
         (["nope"], "Unrecognized options: nope; Available subcommands: reproduce, sweep, theory, report, data"),
         ([], "Expected one of {reproduce, sweep, theory, report, data}; For full helptext, run entryclip --help"),
-        (["data"], "Expected one of {prepare}"),
+        (["data"], "Expected one of {prepare, fineweb}"),
         (["data", "prepare", "--val-every", "x"], "--val-every: must be a whole number, got 'x'"),
         (["report", "EMPTY"], "no results in"),
         (["report", "FILE"], "is a file: choose the folder of the results"),

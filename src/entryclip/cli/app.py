@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import tyro
 
-from .data import prepare
+from .data import fineweb, prepare
 from .experiments import reproduce, sweep
 from .parsing import Command, deferred, parse
 from .report import report
 from .theory import theory
 
 COMMANDS: tuple[Command, ...] = (reproduce, sweep, theory, report)
-DATA: tuple[Command, ...] = (prepare,)  # `entryclip data ...`
+DATA: tuple[Command, ...] = (prepare, fineweb)  # `entryclip data ...`
 DESCRIPTION = "Spectral control of gradients by entry-wise clipping: the paper's experiments and what came of them."
 
 
@@ -22,5 +22,5 @@ def run(arguments: Sequence[str]) -> int:
         app.command(deferred(command))
     for command in DATA:
         data.command(deferred(command))
-    app.command(data, name="data", help="Text to shards of tokens, for the language model.")
+    app.command(data, name="data", help="Shards of tokens for the language model: made from text, or fetched.")
     return int(parse(app, DESCRIPTION, arguments)())
