@@ -37,10 +37,14 @@ def read_manifest(out: Path) -> dict[str, Any]:
     path = out / "manifest.json"
     try:
         manifest = dict(json.loads(path.read_text(encoding="utf-8")))
-        _, _, _ = manifest["shards"], manifest["request"]["sources"], manifest["complete"]
+        _, _ = manifest["request"]["sources"], manifest["complete"]
+        if [each for each in manifest["shards"] if {"name", "split", "tokens", "sha256"} - each.keys()]:
+            raise ValueError("a shard is not described")
+        if manifest["shards"] and not isinstance(manifest["vocabulary"], int):
+            raise ValueError(f"vocabulary {manifest['vocabulary']}")
         if manifest["format"] != FORMAT:
             raise ValueError(f"format {manifest['format']}")
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"{path} is damaged ({error}): choose another --out, or remove the folder") from error
     return manifest
 
@@ -54,6 +58,19 @@ def check_shards(out: Path, manifest: dict[str, Any]) -> None:
     """Every shard of the manifest is there and has its SHA-256; the first that is not is named."""
     for shard in manifest["shards"]:
         check_hash(out / shard["name"], shard["sha256"])
+
+
+def recorded_lengths(out: Path, vocabulary: int) -> dict[str, int]:
+    """The names and lengths of the shards that are known to keep within `vocabulary`; none without a manifest.
+
+    They are those of a manifest whose own vocabulary is no larger: whoever wrote it saw every token.
+    """
+    if not (out / "manifest.json").is_file():
+        return {}
+    manifest = read_manifest(out)
+    if not manifest["shards"] or manifest["vocabulary"] > vocabulary:
+        return {}
+    return {shard["name"]: shard["tokens"] for shard in manifest["shards"]}
 
 
 def count_tokens(manifest: dict[str, Any], split: str) -> int:
