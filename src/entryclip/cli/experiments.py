@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., object])
 Fields = Annotated[tuple[tuple[str, ...], ...], arg(metavar="FIELD=V1,V2 ...")]
+Changes = Annotated[tuple[tuple[str, ...], ...], arg(name="set", metavar="FIELD=VALUE ...")]
 Backend = Annotated[str, arg(metavar="{" + ",".join(BACKENDS) + "}")]
 Cluster = Annotated[str, arg(metavar="ADDRESS")]
 
@@ -37,6 +38,7 @@ def reproduce(
     out: Folder = Path("out"),
     jobs: Jobs = ONE_PER_CORE,
     stale: Stale = "refuse",
+    changes: Changes = (),
 ) -> int:
     """Rerun an experiment of the paper: its rows, figures, claims and a page with all of them.
 
@@ -48,11 +50,15 @@ def reproduce(
         out: the folder for the results
         jobs: processes at a time; one per core by default
         stale: what to do with results of other code or versions: refuse, recompute or keep
+        changes: fields of the experiment's config that differ from their defaults, as steps=100
     """
     from ..experiments.reproduce import reproduce_all
 
     names = experiments.NAMES if name == "all" else (experiments.check_name(name),)
+    if changes and name == "all":
+        raise ValueError("--set is for one experiment: each has its own fields")
     with _options(out, quick, jobs, stale) as options:
+        options.changes = _single_values(name, [each for several in changes for each in several])
         failed = reproduce_all(names, out, options)
     _show_failures(failed)
     _show_claims(out, [each for each in names if (out / each / "record.json").exists()])
@@ -95,6 +101,18 @@ def sweep(
     _show_failures(failed)
     say(f"rows: {folder / 'rows.jsonl'}")
     return report(out) or bool(failed)
+
+
+def _single_values(name: str, texts: Sequence[str]) -> dict[str, object]:
+    from ..experiments.sweep import grid
+
+    if not texts:
+        return {}
+    values = grid(name, texts)
+    for field, several in values.items():
+        if len(several) > 1:
+            raise ValueError(f"--set takes one value for {field}, got {len(several)}; `entryclip sweep` takes several")
+    return {field: value for field, (value,) in values.items()}
 
 
 @contextmanager

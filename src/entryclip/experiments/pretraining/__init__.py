@@ -75,7 +75,7 @@ def plot(rows: Sequence[Row]) -> dict[str, Any]:
 
 def claims(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """The paper's, with intervals."""
-    from .claims import claims as judge
+    from .verdicts import claims as judge
 
     return judge(rows)
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from .claims import BASELINES, NAMES
+from .verdicts import BASELINES, NAMES
 from .config import POST, PRE
 from .savings import Curves, crossing, curves
 from .search import best

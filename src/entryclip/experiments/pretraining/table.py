@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .claims import BASELINES, NAMES, nats, percent
+from .verdicts import BASELINES, NAMES, nats, percent
 from .savings import curves, difference, saving
 
 Row = dict[str, Any]
