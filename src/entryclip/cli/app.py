@@ -9,8 +9,9 @@ from .experiments import reproduce, sweep
 from .parsing import Command, deferred, parse
 from .report import report
 from .theory import theory
+from .train import train
 
-COMMANDS: tuple[Command, ...] = (reproduce, sweep, theory, report)
+COMMANDS: tuple[Command, ...] = (reproduce, sweep, train, theory, report)
 DATA: tuple[Command, ...] = (prepare, fineweb)  # `entryclip data ...`
 DESCRIPTION = "Spectral control of gradients by entry-wise clipping: the paper's experiments and what came of them."
 

@@ -41,6 +41,7 @@ class Run:
     out         where rows and checkpoints go; None: nowhere
     save_every  steps between checkpoints (0: only at the end); the last `keep` of them stay (0: all)
     stale       whether to go on from a checkpoint of other code: refuse or keep
+    start_from  a checkpoint, or the folder of a run, whose weights and optimizer state are the start
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Run:
         save_every: int = 100,
         keep: int = 2,
         stale: str = "refuse",
+        start_from: Path | None = None,
         say: Callable[[str], object] = lambda _: None,
     ) -> None:
         if save_every < 0 or keep < 0:
@@ -60,13 +62,23 @@ class Run:
         if stale not in STALE:
             raise ValueError(f"stale must be one of {', '.join(STALE)}, got {stale!r}")
         self.settings, self.out, self.save_every, self.keep, self.stale = settings, out, save_every, keep, stale
+        self._origin = None if start_from is None else str(start_from)
         self.trainer = Trainer(settings, data, processes)
         self.rows: list[Row] = []
         self.times: list[float] = []  # seconds in steps up to each row: not among the rows, which are always the same
         self._losses: list[float] = []
         self._saved = -1
-        if out is not None:
-            self._resume(out, say)
+        if not (out is not None and self._resume(out, say)) and start_from is not None:
+            content, about = checkpoint.load(checkpoint.last(start_from))
+            restore(self.trainer, content)
+            say(f"starting from step {about['step']} of {start_from}")
+
+    @property
+    def folder(self) -> Path:
+        """Where it writes."""
+        if self.out is None:
+            raise ValueError("this run has no folder: give `out`")
+        return self.out
 
     @property
     def complete(self) -> bool:
@@ -121,10 +133,11 @@ class Run:
             "optimizer_share": trainer.optimizer_seconds / trainer.seconds,
         }
 
-    def _resume(self, out: Path, say: Callable[[str], object]) -> None:
+    def _resume(self, out: Path, say: Callable[[str], object]) -> bool:
+        """Go on with a run that is there; whether there is one."""
         found = checkpoint.load_last(out / "checkpoints", say)
         if found is None:
-            return
+            return False
         content, about = found
         self._check_same(about, out)
         restore(self.trainer, content)
@@ -135,20 +148,20 @@ class Run:
         self.rows, self.times, self._losses = about["rows"], about["times"], about["losses"]
         self._write_rows()
         say(f"going on after step {trainer.done} of {self.settings.steps}")
+        return True
 
     def _check_same(self, about: dict[str, Any], out: Path) -> None:
         """Refuse to go on with a run that was begun otherwise."""
         now, other = self._identity(), "choose another --out"
-        then = about["settings"]
         for name, value in now["settings"].items():
-            if then.get(name) != value:
-                raise ValueError(f"{out} was begun with {name} = {then.get(name)}, now it is {value}: {other}")
+            if (then := about["settings"].get(name)) != value:
+                raise ValueError(f"{out} was begun with {name} = {then}, now it is {value}: {other}")
         changed = [key for key in ("versions", "code") if about[key] != now[key]]
         if changed and self.stale == "refuse":
             raise ValueError(f"{out} was begun with other {' and '.join(changed)}: {other}, or --stale keep")
 
     def _identity(self) -> dict[str, Any]:
-        settings = json.loads(json.dumps(dataclasses.asdict(self.settings)))
+        settings = json.loads(json.dumps({**dataclasses.asdict(self.settings), "start_from": self._origin}))
         return {"settings": settings, "versions": versions(), "code": code_hash(Path(__file__))}
 
     def _about(self) -> dict[str, Any]:

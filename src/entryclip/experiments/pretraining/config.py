@@ -34,7 +34,7 @@ class Config:
     methods: tuple[str, ...] = (*POST, *PRE)
     rates: tuple[float, ...] = (2e-3, 4e-3, 8e-3)
     level: float | None = None
-    other_lr: float = 1e-2
+    other_lr: float = 0.1
     weight_decay: float = 0.1
     steps: int = 490
     sequences: int = 16

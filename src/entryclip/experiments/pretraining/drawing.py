@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from .verdicts import BASELINES, NAMES
 from .config import POST, PRE
 from .savings import Curves, crossing, curves
 from .search import best
 from .tuning import trials_of
+from .verdicts import BASELINES, NAMES
 
 Row = dict[str, Any]
 FAMILIES = {"post-clipping": POST, "pre-clipping": PRE}

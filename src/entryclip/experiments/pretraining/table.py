@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from .verdicts import BASELINES, NAMES, nats, percent
 from .savings import curves, difference, saving
+from .verdicts import BASELINES, NAMES, nats, percent
 
 Row = dict[str, Any]
 
