@@ -170,7 +170,6 @@ def _finish(run: "Run", rows: list["Row"], out: Path) -> None:
     speed = run.speed()
     if speed["tokens_per_second"]:
         share = f"{100 * (speed['optimizer_share'] or 0):.1f} % of it in the optimizer"
-        say(
-            f"{rows[-1]['tokens']:,} tokens in {speed['seconds']:.0f} s, {speed['tokens_per_second']:,.0f} a second, {share}"
-        )
+        rate = f"{speed['tokens_per_second']:,.0f} a second"
+        say(f"{rows[-1]['tokens']:,} tokens in {speed['seconds']:.0f} s, {rate}, {share}")
     say(f"validation loss: {rows[-1]['val_loss']:.4f}; rows: {out / 'rows.jsonl'}; figure: {png}")

@@ -86,12 +86,14 @@ def make_optimizer(
     other_lr: float | None = None,
     level: float | None = None,
     weight_decay: float = 0.1,
+    other_decay: float | None = None,
     fused: bool = False,
 ) -> Staged:
     """The optimizer of a method for `model`.
 
     lr, level   of the hidden matrices (default: the paper's)
     other_lr    of all other parameters (default: lr)
+    other_decay of embeddings and head (default: weight_decay); vectors and scalars have none
 
     >>> from entryclip.lm.gpt import GPT, Config
     >>> optimizer = make_optimizer(GPT(Config.tiny()), "pre-smooth")
@@ -107,7 +109,8 @@ def make_optimizer(
     hidden = {"adjust_lr_fn": "match_rms_adamw", "pre": None} if method.optimizer == "muon" else {**adam, "post": None}
     if method.stage in ("pre", "post"):
         hidden[method.stage] = _clip(method, method.level if level is None else level, lr)
-    roles = {"hidden": hidden, **dict.fromkeys(("embedding", "head", "vector"), adam)}
+    tables = adam if other_decay is None else {**adam, "weight_decay": other_decay}
+    roles = {"hidden": hidden, "embedding": tables, "head": tables, "vector": adam}
     for role, options in method.roles.items():
         roles[role] = {**roles[role], **options}
     return build(model, method.optimizer, lr=lr, other_lr=other_lr, weight_decay=weight_decay, roles=roles, fused=fused)

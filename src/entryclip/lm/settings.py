@@ -20,6 +20,7 @@ class Settings:
     method              as in `entryclip.lm.methods`
     lr, level           of the hidden matrices: learning rate, the clip's quantile or threshold (default: the paper's)
     other_lr            of embeddings, head, vectors and scalars (default: lr)
+    weight_decay        of the hidden matrices, and of embeddings and head unless `other_decay` says otherwise
     steps               of the optimizer; a batch is `sequences` of `length` tokens, over all processes
     accumulate          microbatches per step and process
     clip_microbatches   quantile of a smooth clip of every microbatch's gradient, before their mean (None: no clip)
@@ -40,6 +41,7 @@ class Settings:
     other_lr: float | None = None
     level: float | None = None
     weight_decay: float = 0.1
+    other_decay: float | None = None
     steps: int = 500
     sequences: int = 8
     length: int = 512
@@ -64,8 +66,9 @@ class Settings:
         for name in ("lr", "other_lr"):
             if (value := getattr(self, name)) is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be a finite number above 0, got {value}")
-        if not 0 <= self.weight_decay < math.inf:
-            raise ValueError(f"weight_decay must be a finite number, 0 or more, got {self.weight_decay}")
+        for name in ("weight_decay", "other_decay"):
+            if (value := getattr(self, name)) is not None and not 0 <= value < math.inf:
+                raise ValueError(f"{name} must be a finite number, 0 or more, got {value}")
         if not 0 <= self.floor <= 1:
             raise ValueError(f"floor must be a share of the learning rate, 0 to 1, got {self.floor}")
         if self.level is not None:

@@ -72,6 +72,7 @@ class Trainer:
             other_lr=settings.other_lr,
             level=settings.level,
             weight_decay=settings.weight_decay,
+            other_decay=settings.other_decay,
             fused=device.type == "cpu" and not self.processes.sharded,
         )
         self._mean = None

@@ -21,7 +21,7 @@ class Config:
     methods         as in `entryclip.lm.methods`; only the hidden matrices tell them apart
     rates           of the hidden matrices: what the search of a method begins with
     level           of the clips at first: quantile or threshold (None: the paper's)
-    other_lr        of embeddings, head, vectors and scalars, the same for all methods
+    other_lr        of embeddings, head, vectors and scalars, the same for all methods; `other_decay` their decay
     trials          runs that each method is tuned with, all with the first `seed`
     seeds           runs of the tuned method, with the seeds that follow; `headline_seeds` of the methods in HEADLINE
 
@@ -36,6 +36,7 @@ class Config:
     level: float | None = None
     other_lr: float = 0.1
     weight_decay: float = 0.1
+    other_decay: float = 0.0
     steps: int = 490
     sequences: int = 16
     length: int = 256
@@ -93,6 +94,6 @@ class Config:
 
     def settings(self, method: str, *, lr: float, level: float | None, seed: int) -> Settings:
         """Of one run."""
-        same = ("model", "other_lr", "weight_decay", "steps", "sequences", "length", "eval_every", "eval_tokens")
-        common: dict[str, Any] = {name: getattr(self, name) for name in (*same, "compile")}
+        own = {"data", "methods", "rates", "level", "trials", "seed", "seeds", "headline_seeds"}
+        common: dict[str, Any] = {key: value for key, value in vars(self).items() if key not in own}
         return Settings(method=method, lr=lr, level=level, seed=seed, **common)
