@@ -80,6 +80,6 @@ def _number(kind: Any) -> PrimitiveConstructorSpec[Any]:
         nargs=1,
         metavar=kind.__name__.upper(),
         instance_from_str=read,
-        is_instance=lambda x: isinstance(x, (int, kind)),  # a whole number will do where a number is asked for
+        is_instance=lambda x: isinstance(x, kind),
         str_from_instance=lambda x: [str(x)],
     )
