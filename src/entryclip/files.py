@@ -6,17 +6,22 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # no space, over the quota, over the limit of a file's size
 
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Replace `path` by `data` in one step: a temporary file beside it, flushed to the disk, then renamed."""
+    write_stream(path, lambda file: file.write(data))
+
+
+def write_stream(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """As `write_bytes`, for what is too large to hold as bytes: `write` is given the open file."""
     try:
-        _replace(path, data)
+        _replace(path, write)
     except OSError as error:
         if error.errno in FULL:
             raise OSError(error.errno, f"no space to write {path}: make room and run the same command again") from error
@@ -24,12 +29,12 @@ def write_bytes(path: Path, data: bytes) -> None:
     _flush_folder(path.parent)
 
 
-def _replace(path: Path, data: bytes) -> None:
+def _replace(path: Path, write: Callable[[BinaryIO], object]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            write(file)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
@@ -37,6 +42,14 @@ def _replace(path: Path, data: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def move(source: Path, path: Path) -> None:
+    """Give a finished file on the same disk its name, in one step; its content is on the disk before it has it."""
+    with source.open("rb") as file:
+        os.fsync(file.fileno())
+    os.replace(source, path)
+    _flush_folder(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -31,6 +31,13 @@ def test_small_ones_have_every_part(make):
     assert attending - set(config.long_layers)
 
 
+def test_the_separator_is_the_last_token_unless_given():
+    for make in (Config.small, Config.tiny):
+        assert (make(300).vocabulary, make(300).separator) == (300, 299)
+        assert make(300, 7).separator == 7
+        assert make(300).with_vocabulary(make().vocabulary) == make()
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -1,3 +1,4 @@
+import json
 import re
 
 import numpy as np
@@ -5,6 +6,8 @@ import pytest
 import torch
 
 from entryclip.lm.data import Batches, Tokens, find_shards, read_shard, write_shard
+from entryclip.lm.manifest import load_manifest
+from entryclip.lm.prepare import prepare
 
 
 def shards(folder, sizes, split="train", first=1):
@@ -101,6 +104,58 @@ def test_a_token_beyond_the_vocabulary_is_named(tmp_path):
     assert len(Tokens.of(tmp_path, "train", vocabulary=10)) == 10
     with pytest.raises(ValueError, match=r"train_000002.bin has token 8 at 3, beyond the vocabulary of 8"):
         Tokens.of(tmp_path, "train", vocabulary=8)
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    """10 shards of bytes to train on, with a manifest."""
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": "some text"}) for _ in range(20)))
+    prepare([tmp_path / "a.jsonl"], tmp_path / "out", tokenizer="bytes", shard_tokens=19)
+    assert len(find_shards(tmp_path / "out", "train")) == 10
+    return tmp_path / "out"
+
+
+def spoil(path, token, keep=None):
+    """Another last token, behind the manifest's back."""
+    tokens = np.array(read_shard(path))[:keep]
+    tokens[-1] = token
+    write_shard(path, tokens)
+
+
+def test_shards_of_a_manifest_are_not_read_through(prepared):
+    path = prepared / "train_000002.bin"
+    spoil(path, 60000)
+    assert len(Tokens.of(prepared, "train", vocabulary=257)) == 190
+    with pytest.raises(ValueError, match=r"train_000002.bin is damaged, its SHA-256 is another"):
+        load_manifest(prepared)  # that is the full check
+    (prepared / "manifest.json").unlink()
+    with pytest.raises(ValueError, match=r"train_000002.bin has token 60000 at 18, beyond the vocabulary of 257"):
+        Tokens.of(prepared, "train", vocabulary=257)
+
+
+def test_a_shard_of_another_length_than_in_the_manifest_is_named(prepared):
+    spoil(prepared / "train_000002.bin", 1, keep=5)
+    with pytest.raises(ValueError, match=r"train_000002.bin has 5 tokens, by the manifest it had 19: fetch or prepare"):
+        Tokens.of(prepared, "train", vocabulary=257)
+
+
+def test_a_shard_that_the_manifest_does_not_know_is_read_through(prepared):
+    write_shard(prepared / "train_000011.bin", np.array([1, 300], np.uint16))
+    with pytest.raises(ValueError, match=r"train_000011.bin has token 300 at 1, beyond the vocabulary of 257"):
+        Tokens.of(prepared, "train", vocabulary=257)
+
+
+def test_a_manifest_of_a_larger_vocabulary_proves_nothing(prepared):
+    with pytest.raises(ValueError, match=r"train_000001.bin has token 256 at 0, beyond the vocabulary of 256"):
+        Tokens.of(prepared, "train", vocabulary=256)
+    assert len(Tokens.of(prepared, "train", vocabulary=50257)) == 190
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"format": 1}', '{"format": 2}'])
+def test_a_damaged_manifest_is_named(prepared, text):
+    (prepared / "manifest.json").write_text(text)
+    with pytest.raises(ValueError, match=r"manifest.json is damaged"):
+        Tokens.of(prepared, "train", vocabulary=257)
 
 
 @pytest.mark.parametrize("seed", [None, 0])

@@ -9,7 +9,8 @@ import pytest
 
 from entryclip.cli import main
 from entryclip.lm.data import Tokens
-from entryclip.lm.prepare import load_manifest, prepare
+from entryclip.lm.manifest import load_manifest
+from entryclip.lm.prepare import prepare
 from entryclip.lm.tokenizer import bpe_tokenizer
 
 
@@ -75,10 +76,10 @@ def test_the_manifest_holds_the_hashes(tmp_path, source):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from entryclip.lm import prepare
+from entryclip.lm import manifest, prepare
 
 count = 0
-real = prepare.write_json
+real = manifest.write_json
 
 def counted(path, value):
     global count
@@ -87,7 +88,7 @@ def counted(path, value):
         os.kill(os.getpid(), signal.SIGKILL)  # the shard is there, the manifest does not know it
     real(path, value)
 
-prepare.write_json = counted
+manifest.write_json = counted
 prepare.prepare([Path(sys.argv[1])], Path(sys.argv[2]), tokenizer="bpe:300", shard_tokens=150, val_every=10)
 """
 

@@ -1,7 +1,8 @@
 """Every experiment of the paper, one module each: `Config -> run(config) -> rows -> plot(rows), claims(rows)`.
 
 One that takes long is done in units: `units(config)` describes independent pieces, `run_unit(config, unit)` gives the
-rows of one. `tables(rows)`, where there is one, gives the report's tables: a caption and rows for each.
+rows of one; where some pieces depend on the rows of others, `next_units(config, rows)` gives the pieces that the rows
+so far call for. `tables(rows)`, where there is one, gives the report's tables: a caption and rows for each.
 """
 
 import importlib
@@ -20,6 +21,7 @@ NAMES = (
     "spectral-control",
     "tails",
     "regression",
+    "pretraining",
 )
 
 

@@ -1,12 +1,12 @@
 """Run experiments and leave their rows, figures and records in a folder."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ..provenance import changes, config_hash, drawing_hash
 from . import find
-from .provenance import changes, config_hash, drawing_hash
 from .runner import Plan, execute, plan, refusal
 from .store import load_record, load_rows, rows_sha256, save_record, save_rows
 from .units import Outcome, Unit, read, split
@@ -24,6 +24,7 @@ class Options:
     say: Callable[[str], object] = lambda _: None  # takes a line about what is skipped, damaged, ...
     started: Callable[[int, int], object] = lambda finished, total: None
     progress: Callable[[Outcome], object] = lambda _: None
+    changes: dict[str, Any] = field(default_factory=dict)  # fields of the config that differ from its defaults
 
 
 @dataclass(frozen=True)
@@ -49,18 +50,38 @@ def reproduce_all(names: Sequence[str], results: Path, options: Options) -> list
     An experiment whose units are all there gets its rows, figures and record; one with a failed unit keeps what it had.
     """
     jobs = [job for name in names if not _complete(job := _job(name, results, options), options)]
-    plans = [plan(job.units, on_stale=options.on_stale) for job in jobs]
-    for job, found in zip(jobs, plans, strict=True):
-        announce(job.name, found, options.say)
-    to_do = [unit for found in plans for unit in found.to_do]
-    options.started(sum(len(found.finished) for found in plans), sum(len(job.units) for job in jobs))
-    failed = [each for each in execute(to_do, jobs=options.jobs, progress=options.progress) if each.state == "failed"]
-    broken = {each.unit.experiment for each in failed}
+    failed: list[Outcome] = []
+    todo = [(job, job.units) for job in jobs]
+    while todo:
+        failed += _run(todo, options)
+        broken = {each.unit.experiment for each in failed}
+        todo = [(job, more) for job, _ in todo if job.name not in broken and (more := _following(job))]
     for job in jobs:
-        if job.name not in broken:
+        if job.name not in {each.unit.experiment for each in failed}:
             parts = collect(job.units)
             _draw(job, [row for part in parts for row in part["rows"]], made_by(parts))
     return failed
+
+
+def _run(todo: Sequence[tuple[Job, list[Unit]]], options: Options) -> list[Outcome]:
+    """Do the units that are not there yet; returns those that failed."""
+    plans = [plan(units, on_stale=options.on_stale) for _, units in todo]
+    for (job, _), found in zip(todo, plans, strict=True):
+        announce(job.name, found, options.say)
+    to_do = [unit for found in plans for unit in found.to_do]
+    options.started(sum(len(found.finished) for found in plans), sum(len(units) for _, units in todo))
+    return [each for each in execute(to_do, jobs=options.jobs, progress=options.progress) if each.state == "failed"]
+
+
+def _following(job: Job) -> list[Unit]:
+    """The units that the rows so far call for, taken into the job; none when it is complete."""
+    if not hasattr(find(job.name), "next_units"):
+        return []
+    rows = [row for part in collect(job.units) for row in part["rows"]]
+    known = {unit.path for unit in job.units}
+    more = [unit for unit in split(job.name, job.config, job.folder, rows) if unit.path not in known]
+    job.units.extend(more)
+    return more
 
 
 def announce(name: str, found: Plan, say: Callable[[str], object]) -> None:
@@ -88,7 +109,7 @@ def made_by(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _job(name: str, results: Path, options: Options) -> Job:
-    config = find(name).Config.quick() if options.quick else find(name).Config()
+    config = replace(find(name).Config.quick() if options.quick else find(name).Config(), **options.changes)
     return Job(name, config, results / name, split(name, config, results / name))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files import write_json, write_text
-from .provenance import config_hash
+from ..provenance import config_hash
 
 NEEDED = {"claims", "config", "config_hash", "seconds", "versions", "python", "machine", "commit"}
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..files import checksum
+from ..provenance import config_hash
 from . import find
-from .provenance import config_hash
 from .reproduce import MADE_BY, Options, announce, collect, made_by
 from .runner import execute, plan
 from .store import save_record, save_rows

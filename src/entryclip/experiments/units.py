@@ -8,13 +8,14 @@ import json
 import math
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..files import checksum, locked, read_sealed, write_sealed
+from ..provenance import changes, config_hash, provenance
 from . import find
-from .provenance import changes, config_hash, provenance
 
 Row = dict[str, Any]
 
@@ -42,9 +43,12 @@ class Unit:
         return f"{self.experiment} {json.dumps(self.piece)}" if self.piece else self.experiment
 
 
-def split(name: str, config: Any, folder: Path) -> list[Unit]:
-    """The units of an experiment, in the order of its rows."""
+def split(name: str, config: Any, folder: Path, rows: Sequence[Row] | None = None) -> list[Unit]:
+    """The units of an experiment, in the order of its rows; given the rows of some, the units that follow from them."""
     module = find(name)
+    if rows is not None:
+        pieces = module.next_units(config, rows) if hasattr(module, "next_units") else []
+        return [Unit(name, config, piece, folder) for piece in pieces]
     pieces = module.units(config) if hasattr(module, "units") else [{}]
     units = [Unit(name, config, piece, folder) for piece in pieces]
     if not units or len({unit.path for unit in units}) != len(units):

@@ -6,13 +6,25 @@ attention   who may look at whom: causal, within a document, in a sliding window
 data        shards of tokens, read by memory map; batches that are the same on any number of processes
 tokenizer   gpt2, bpe:N, bytes
 text        documents from text and JSONL files, also compressed
-prepare     documents to shards: deterministic, resumable, with a manifest
+manifest    what a folder of shards holds, with hashes
+prepare     documents to shards: deterministic, resumable
+fineweb     the paper's data, ready as shards, from the hub
 """
 
 import importlib
 from typing import Any
 
-_MODULES = ("attention", "config", "data", "gpt", "prepare", "text", "tokenizer")  # loaded on first use (PEP 562)
+_MODULES = (
+    "attention",
+    "config",
+    "data",
+    "fineweb",
+    "gpt",
+    "manifest",
+    "prepare",
+    "text",
+    "tokenizer",
+)  # loaded on first use (PEP 562)
 
 
 def __getattr__(name: str) -> Any:

@@ -22,7 +22,7 @@ def document_numbers(tokens: Tensor, separator: int) -> Tensor:
     return (tokens == separator).cumsum(-1)
 
 
-def dense_mask(documents: Tensor, *, blocks: int, block: int) -> Tensor:
+def dense_mask(documents: Tensor, *, blocks: int | Tensor, block: int) -> Tensor:
     """The mask in full, (sequences, 1, length, length); True: may look. The specification of both paths.
 
     >>> dense_mask(torch.tensor([[0, 0, 1, 1]]), blocks=2, block=1)[0, 0].int()
@@ -37,12 +37,13 @@ def dense_mask(documents: Tensor, *, blocks: int, block: int) -> Tensor:
     return ((place[:, None] >= place) & near & same)[:, None]
 
 
-def attend(documents: Tensor, *, blocks: int, block: int, scale: float, flex: bool | None = None) -> Attend:
+def attend(documents: Tensor, *, blocks: int | Tensor, block: int, scale: float, flex: bool | None = None) -> Attend:
     """Attention under that mask; the mask is made once here, for all layers with this window.
 
+    blocks  how far to look back; as a tensor it is not looked at before it is used: a compiled model stays the same
     flex    True: FlexAttention; False: a dense mask; None: FlexAttention where the tokens are on a GPU
     """
-    if blocks < 1:
+    if not isinstance(blocks, Tensor) and blocks < 1:
         raise ValueError(f"a window must have at least 1 block, got {blocks}")
     if documents.is_cuda if flex is None else flex:
         return _flex(documents, blocks=blocks, block=block, scale=scale)
@@ -50,8 +51,8 @@ def attend(documents: Tensor, *, blocks: int, block: int, scale: float, flex: bo
     return lambda q, k, v: scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
 
 
-def _flex(documents: Tensor, *, blocks: int, block: int, scale: float) -> Attend:
-    window = torch.tensor(blocks, device=documents.device)  # a tensor: a growing window compiles once
+def _flex(documents: Tensor, *, blocks: int | Tensor, block: int, scale: float) -> Attend:
+    window = torch.as_tensor(blocks, device=documents.device)  # a tensor: a growing window compiles once
 
     def visible(sequence: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         near = query // block - key // block < window

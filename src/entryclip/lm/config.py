@@ -1,7 +1,7 @@
 """The sizes of the model: one frozen `Config`; every number of the paper's model is a default of it."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -55,36 +55,20 @@ class Config:
     @classmethod
     def small(cls, vocabulary: int = 4096, separator: int | None = None) -> "Config":
         """For studies on a CPU: 1.1M parameters in the blocks, all lengths a quarter of the paper's."""
-        return cls(
-            vocabulary=vocabulary,
-            separator=vocabulary - 1 if separator is None else separator,
-            layers=6,
-            width=128,
-            heads=2,
-            head_size=64,
-            value_tables=2,
-            without_attention=(3,),
-            long_layers=(0, 2, 3, 5),
-            block=32,
-            window=432,
-        )
+        return _SMALL.with_vocabulary(vocabulary, separator)
 
     @classmethod
     def tiny(cls, vocabulary: int = 257, separator: int | None = None) -> "Config":
         """For tests and a first look."""
-        return cls(
-            vocabulary=vocabulary,
-            separator=vocabulary - 1 if separator is None else separator,
-            layers=4,
-            width=32,
-            heads=2,
-            head_size=16,
-            value_tables=1,
-            without_attention=(2,),
-            long_layers=(0, 3),
-            block=8,
-            window=60,
-        )
+        return _TINY.with_vocabulary(vocabulary, separator)
+
+    def with_vocabulary(self, size: int, separator: int | None = None) -> "Config":
+        """The same model for another tokenizer, whose last token is the separator unless one is given.
+
+        >>> Config.paper().with_vocabulary(4096).separator
+        4095
+        """
+        return replace(self, vocabulary=size, separator=size - 1 if separator is None else separator)
 
     @property
     def head_rows(self) -> int:
@@ -106,3 +90,27 @@ class Config:
         if not 0 <= progress <= 1:
             raise ValueError(f"progress must be in [0, 1], got {progress}")
         return max(1, math.ceil(self.window * progress / self.block))
+
+
+_SMALL = Config(
+    layers=6,
+    width=128,
+    heads=2,
+    head_size=64,
+    value_tables=2,
+    without_attention=(3,),
+    long_layers=(0, 2, 3, 5),
+    block=32,
+    window=432,
+)
+_TINY = Config(
+    layers=4,
+    width=32,
+    heads=2,
+    head_size=16,
+    value_tables=1,
+    without_attention=(2,),
+    long_layers=(0, 3),
+    block=8,
+    window=60,
+)

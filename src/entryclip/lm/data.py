@@ -7,7 +7,7 @@ paper's data. Shards of a folder are called `train_000001.bin`, `val_000000.bin`
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..files import write_bytes
+from .manifest import recorded_lengths
 
 MAGIC, VERSION, HEADER = 20240520, 1, 256
 _NAME = re.compile(r"(?:.*_)?(train|val)_(\d{6})\.bin")
@@ -92,9 +93,16 @@ class Tokens:
 
     @classmethod
     def of(cls, folder: Path, split: str, *, vocabulary: int) -> "Tokens":
-        """The `train` or `val` shards of a folder, every token of them checked to be in the vocabulary."""
+        """The `train` or `val` shards of a folder, every token of them known to be in the vocabulary.
+
+        Shards that the folder's manifest lists were within its vocabulary when they were written, so where that is
+        enough only their length is checked here; `manifest.load_manifest` checks every byte. Other shards are read
+        through, and a token beyond the vocabulary is named.
+        """
         tokens = cls(find_shards(folder, split))
-        tokens.check_vocabulary(vocabulary)
+        known = recorded_lengths(folder, vocabulary)
+        tokens._check_lengths(known)
+        tokens.check_vocabulary(vocabulary, known)
         return tokens
 
     def __len__(self) -> int:
@@ -110,9 +118,21 @@ class Tokens:
                 parts.append(shard[max(start - first, 0) : stop - first])
         return np.concatenate(parts) if parts else np.empty(0, np.uint16)
 
-    def check_vocabulary(self, size: int) -> None:
-        """Refuse tokens beyond the vocabulary, naming the first one: they were made by another tokenizer."""
+    def _check_lengths(self, recorded: Mapping[str, int]) -> None:
         for path, shard in zip(self.paths, self._shards, strict=True):
+            if (expected := recorded.get(path.name, len(shard))) != len(shard):
+                raise ValueError(
+                    f"{path} has {len(shard)} tokens, by the manifest it had {expected}: fetch or prepare it again"
+                )
+
+    def check_vocabulary(self, size: int, known: Container[str] = ()) -> None:
+        """Refuse tokens beyond the vocabulary, naming the first one: they were made by another tokenizer.
+
+        Reads every token, but for the shards whose names are `known`.
+        """
+        for path, shard in zip(self.paths, self._shards, strict=True):
+            if path.name in known:
+                continue
             for start in range(0, len(shard), 2**24):
                 beyond = np.flatnonzero(shard[start : start + 2**24] >= size)
                 if beyond.size:

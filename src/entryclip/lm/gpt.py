@@ -61,12 +61,12 @@ class GPT(nn.Module):
         nn.init.ones_(self.skip_weights)
         nn.init.zeros_(self.lm_head.weight)
 
-    def forward(self, tokens: Tensor, targets: Tensor | None = None, *, window: int | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, targets: Tensor | None = None, *, window: int | Tensor | None = None) -> Tensor:
         """Mean cross entropy where there are targets, else logits (..., length, head_rows) in fp32.
 
         tokens, targets    (sequences, length), or (length,) for one sequence
         window             blocks that the long layers look back on (default: the config's last);
-                           during a run, `config.window_blocks(progress)`
+                           during a run, `config.window_blocks(progress)`, as a tensor where the model is compiled
         """
         if tokens.ndim not in (1, 2) or tokens.numel() == 0:
             raise ValueError(f"tokens must be (sequences, length) or (length,), got shape {tuple(tokens.shape)}")
@@ -77,7 +77,7 @@ class GPT(nn.Module):
         logits = 30 * torch.sigmoid(raw / (7.5 * math.sqrt(self.config.width)))
         return logits if targets is None else cross_entropy(logits.flatten(0, -2), targets.flatten())
 
-    def _features(self, tokens: Tensor, window: int | None) -> Tensor:
+    def _features(self, tokens: Tensor, window: int | Tensor | None) -> Tensor:
         """(sequences, length) -> (sequences, length, width), normed."""
         short, long = self._attends(tokens, self.config.window_blocks() if window is None else window)
         turn = rotation(tokens.shape[1], self.config.head_size, tokens.device)
@@ -94,12 +94,12 @@ class GPT(nn.Module):
                 outputs.append(x)
         return norm(x)
 
-    def _attends(self, tokens: Tensor, window: int) -> tuple[Attend, Attend]:
+    def _attends(self, tokens: Tensor, window: int | Tensor) -> tuple[Attend, Attend]:
         documents = document_numbers(tokens, self.config.separator)
         block, scale = self.config.block, self.config.attention_scale
+        half = (window // 2).clamp(min=1) if isinstance(window, Tensor) else max(window // 2, 1)
         short, long = (
-            attend(documents, blocks=blocks, block=block, scale=scale, flex=self.flex)
-            for blocks in (max(window // 2, 1), window)
+            attend(documents, blocks=blocks, block=block, scale=scale, flex=self.flex) for blocks in (half, window)
         )
         return short, long
 

@@ -5,20 +5,20 @@ is refused; every source and every shard with its SHA-256; and where in the docu
 """
 
 import hashlib
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..files import write_json, write_text
-from .data import read_shard, write_shard
+from ..files import write_text
+from .data import write_shard
+from .manifest import Progress, check_hash, check_shards, hash_file, new_manifest, read_manifest, save_manifest
+from .manifest import load_manifest as load_manifest
 from .text import Source, documents, find_sources
 from .tokenizer import Tokenizer, bpe_tokenizer, bytes_tokenizer, gpt2_tokenizer, parse_name, train_bpe
 
-Progress = Callable[[str, int, int], None]  # what is being done, bytes read, bytes in all
 _CHUNK = 2**22  # characters that are encoded at once, on all cores
 _TRAINING_TEXT = 2**28  # characters that a tokenizer is trained on at most
 _SPLITS = {"val": 0, "train": 1}  # and the number of its first shard
@@ -57,14 +57,6 @@ def prepare(
     return manifest
 
 
-def load_manifest(out: Path) -> dict[str, Any]:
-    """What `prepare` wrote, with every shard found whole: tokens, vocabulary, separator, sources, shards."""
-    manifest = _read_manifest(out)
-    if not manifest["complete"]:
-        raise ValueError(f"{out} is not finished: run the same `entryclip data prepare` again, it goes on")
-    return manifest
-
-
 class _Job:
     """One run: the documents of a split, their tokens, their shards."""
 
@@ -85,7 +77,7 @@ class _Job:
             write_text(path, text)
             self.manifest["tokenizer_sha256"] = hashlib.sha256(text.encode()).hexdigest()
             self._save()
-        _check_hash(path, self.manifest["tokenizer_sha256"])
+        check_hash(path, self.manifest["tokenizer_sha256"])
         return bpe_tokenizer(path.read_text(encoding="utf-8"))
 
     def encode(self, tokenizer: Tokenizer) -> None:
@@ -156,7 +148,7 @@ class _Job:
                 return
 
     def _save(self) -> None:
-        write_json(self.out / "manifest.json", self.manifest)
+        save_manifest(self.out, self.manifest)
 
 
 def _begin(
@@ -168,11 +160,12 @@ def _begin(
     request: dict[str, Any] = {"tokenizer": tokenizer, "shard_tokens": shard_tokens, "val_every": val_every}
     request["sources"] = _describe(sources, progress)
     if not (out / "manifest.json").exists():
-        return {"format": 1, "request": request, "tokenizer_sha256": None, "shards": [], "complete": False}
-    manifest = _read_manifest(out)
+        return new_manifest(request)
+    manifest = read_manifest(out)
+    check_shards(out, manifest)
     for name, value in request.items():
-        if manifest["request"][name] != value:
-            raise ValueError(f"{out} was prepared with {_difference(name, manifest['request'][name], value)}")
+        if (old := manifest["request"].get(name)) != value:
+            raise ValueError(f"{out} was prepared with {_difference(name, old, value)}")
     return manifest
 
 
@@ -189,38 +182,9 @@ def _describe(sources: list[Source], progress: Progress) -> list[dict[str, Any]]
     found: list[dict[str, Any]] = []
     sizes, done = [source.path.stat().st_size for source in sources], 0
     for source, size in zip(sources, sizes, strict=True):
-        found.append({"name": source.name, "bytes": size, "sha256": _hash(source.path)})
+        found.append({"name": source.name, "bytes": size, "sha256": hash_file(source.path)})
         progress("reading", done := done + size, sum(sizes))
     return found
-
-
-def _read_manifest(out: Path) -> dict[str, Any]:
-    path = out / "manifest.json"
-    try:
-        manifest = dict(json.loads(path.read_text(encoding="utf-8")))
-        shards, _, _ = manifest["shards"], manifest["request"]["sources"], manifest["complete"]
-        if manifest["format"] != 1:
-            raise ValueError(f"format {manifest['format']}")
-    except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{path} is damaged ({error}): choose another --out, or remove the folder") from error
-    for shard in shards:
-        _check_hash(out / shard["name"], shard["sha256"])
-        read_shard(out / shard["name"])
-    return manifest
-
-
-def _check_hash(path: Path, expected: str) -> None:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: remove the folder {path.parent} and prepare it again")
-    if _hash(path) != expected:
-        raise ValueError(
-            f"{path} is damaged, its SHA-256 is another: remove the folder {path.parent} and prepare it again"
-        )
-
-
-def _hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _chunks(texts: Iterator[str], first: int) -> Iterator[list[str]]:

@@ -8,9 +8,9 @@ from typing import Any
 from markupsafe import Markup
 
 from .. import experiments
-from ..experiments.provenance import config_hash
 from ..experiments.store import load_record, load_rows
 from ..files import read_sealed
+from ..provenance import config_hash
 from .svg import inline
 
 SHOWN = 200  # rows of a table; all of them are in rows.jsonl

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-PACKAGE = Path(__file__).parent.parent
+PACKAGE = Path(__file__).parent
 PACKAGES = ("entryclip", "torch", "numpy", "scipy")
 ROWS = ("Config", "units", "run_unit", "run")  # the names of an experiment that make its rows
 
@@ -60,7 +60,7 @@ def commit() -> str | None:
     try:
         where = {"cwd": Path(__file__).parent, "capture_output": True, "text": True, "check": True, "timeout": 10}
         head = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], **where).stdout.strip()  # type: ignore[call-overload]
-        dirty = subprocess.run(["git", "status", "--porcelain", "--", ".."], **where).stdout  # type: ignore[call-overload]
+        dirty = subprocess.run(["git", "status", "--porcelain", "--", "."], **where).stdout  # type: ignore[call-overload]
     except (OSError, subprocess.SubprocessError):
         return None
     return head + ("+" if dirty.strip() else "")

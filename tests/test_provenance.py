@@ -1,6 +1,6 @@
 import pytest
 
-from entryclip.experiments.provenance import code_hash
+from entryclip.provenance import code_hash
 
 FILE = '''"""Words."""
 from .helper import double

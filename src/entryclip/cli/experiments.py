@@ -1,0 +1,174 @@
+"""`entryclip reproduce` and `entryclip sweep`: progress, claims, failures."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+from tyro.conf import arg
+
+from .. import experiments
+from ..experiments.runner import BACKENDS, STALE
+from .options import ONE_PER_CORE, Experiment, Folder, Jobs, Stale
+from .report import report
+from .terminal import check_choice, say
+
+if TYPE_CHECKING:
+    from ..experiments.reproduce import Options
+    from ..experiments.units import Outcome
+
+Command = TypeVar("Command", bound=Callable[..., object])
+Fields = Annotated[tuple[tuple[str, ...], ...], arg(metavar="FIELD=V1,V2 ...")]
+Changes = Annotated[tuple[tuple[str, ...], ...], arg(name="set", metavar="FIELD=VALUE ...")]
+Backend = Annotated[str, arg(metavar="{" + ",".join(BACKENDS) + "}")]
+Cluster = Annotated[str, arg(metavar="ADDRESS")]
+
+
+def _lists_experiments(command: Command) -> Command:
+    command.__doc__ = (command.__doc__ or "").replace("NAMES", ", ".join(experiments.NAMES))
+    return command
+
+
+@_lists_experiments
+def reproduce(
+    name: Experiment,
+    /,
+    quick: bool = False,
+    out: Folder = Path("out"),
+    jobs: Jobs = ONE_PER_CORE,
+    stale: Stale = "refuse",
+    changes: Changes = (),
+) -> int:
+    """Rerun an experiment of the paper: its rows, figures, claims and a page with all of them.
+
+    It can be stopped at any time: the same command goes on where it was.
+
+    Args:
+        name: an experiment (NAMES), or all of them (all)
+        quick: the small version, for a first look
+        out: the folder for the results
+        jobs: processes at a time; one per core by default
+        stale: what to do with results of other code or versions: refuse, recompute or keep
+        changes: fields of the experiment's config that differ from their defaults, as steps=100
+    """
+    from ..experiments.reproduce import reproduce_all
+
+    names = experiments.NAMES if name == "all" else (experiments.check_name(name),)
+    if changes and name == "all":
+        raise ValueError("--set is for one experiment: each has its own fields")
+    with _options(out, quick, jobs, stale) as options:
+        options.changes = _single_values(name, [each for several in changes for each in several])
+        failed = reproduce_all(names, out, options)
+    _show_failures(failed)
+    _show_claims(out, [each for each in names if (out / each / "record.json").exists()])
+    return report(out) or bool(failed)
+
+
+@_lists_experiments
+def sweep(
+    name: Experiment,
+    /,
+    over: Fields = (),
+    quick: bool = False,
+    out: Folder = Path("out"),
+    jobs: Jobs = ONE_PER_CORE,
+    stale: Stale = "refuse",
+    backend: Backend = "loky",
+    cluster: Cluster = "",
+) -> int:
+    """Run an experiment for every combination of values of its config's fields.
+
+    It can be stopped at any time: the same command goes on where it was.
+
+    Args:
+        name: an experiment (NAMES)
+        over: fields and their values: field=v1,v2 other=v3,v4; a field of several numbers joins them by colons
+        quick: start from the small config
+        out: the folder for the results; on a cluster, one that all machines share
+        jobs: processes at a time; one per core by default
+        stale: what to do with results of other code or versions: refuse, recompute or keep
+        backend: where to run: loky (processes here), dask or ray
+        cluster: the address of a Dask scheduler or Ray head; one is started here unless given
+    """
+    from ..experiments.sweep import grid
+    from ..experiments.sweep import sweep as run
+
+    values = grid(experiments.check_name(name), [each for several in over for each in several])
+    check_choice("--backend", backend, BACKENDS)
+    with _options(out, quick, jobs, stale) as options:
+        folder, failed = run(name, values, out, options, backend=backend, cluster=cluster or None)
+    _show_failures(failed)
+    say(f"rows: {folder / 'rows.jsonl'}")
+    return report(out) or bool(failed)
+
+
+def _single_values(name: str, texts: Sequence[str]) -> dict[str, object]:
+    from ..experiments.sweep import grid
+
+    if not texts:
+        return {}
+    values = grid(name, texts)
+    for field, several in values.items():
+        if len(several) > 1:
+            raise ValueError(f"--set takes one value for {field}, got {len(several)}; `entryclip sweep` takes several")
+    return {field: value for field, (value,) in values.items()}
+
+
+@contextmanager
+def _options(out: Path, quick: bool, jobs: int, stale: str) -> Iterator["Options"]:
+    """Checked, and with a progress bar that shows the time to go."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    from ..experiments.reproduce import Options
+    from ..experiments.store import check_folder
+
+    if jobs < 1:
+        raise ValueError(f"--jobs must be at least 1, got {jobs}")
+    check_choice("--stale", stale, STALE)
+    check_folder(out)
+    times = TimeElapsedColumn(), TextColumn("to go"), TimeRemainingColumn()
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *times
+    with Progress(*columns, transient=True, disable=not Console().is_terminal) as bar:
+        task = bar.add_task("units", total=None)
+
+        def print_above(line: str) -> None:
+            bar.console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+        def advance(outcome: "Outcome") -> None:
+            bar.update(task, advance=1, description=outcome.unit.experiment)
+
+        def start(finished: int, total: int) -> None:
+            bar.update(task, total=total, completed=finished)
+
+        yield Options(quick, jobs, stale, say=print_above, started=start, progress=advance)
+
+
+def _show_failures(failed: Sequence["Outcome"]) -> None:
+    for each in failed:
+        sys.stderr.write(f"failed: {each.unit}: {each.reason} (more in {each.unit.failure})\n")
+    if failed:
+        sys.stderr.write(f"{len(failed)} units failed; the others are kept, and the same command tries again\n")
+
+
+def _show_claims(results: Path, names: Sequence[str]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from ..experiments.store import load_record
+
+    table = Table("experiment", "claim", "measured", "", title="Claims, and what was measured")
+    for name in names:
+        for claim in load_record(results / name)["claims"]:
+            verdict = "[green]holds[/]" if claim["holds"] else "[red]does not hold[/]"
+            table.add_row(name, escape(claim["claim"]), escape(claim["measured"]), verdict)
+    Console().print(table)

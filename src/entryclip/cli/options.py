@@ -1,0 +1,14 @@
+"""Options that several commands share, and how --help shows what is to be put in."""
+
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import arg
+
+from ..experiments.runner import STALE, cores
+
+Folder = Annotated[Path, arg(metavar="FOLDER")]
+Experiment = Annotated[str, arg(metavar="EXPERIMENT")]
+Jobs = Annotated[int, arg(metavar="N")]
+Stale = Annotated[str, arg(metavar="{" + ",".join(STALE) + "}")]
+ONE_PER_CORE = cores()  # jobs, unless told otherwise

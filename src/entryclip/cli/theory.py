@@ -1,0 +1,89 @@
+"""`entryclip theory`."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..theory import Guarantee
+
+
+def theory(
+    *,
+    alpha: float,
+    sigma: float,
+    gamma: float,
+    bound: float,
+    shape: str,
+    smoothness: float = 1.0,
+    gap: float = 1.0,
+    epsilon: float | None = None,
+    iterations: int | None = None,
+    batch: int | None = None,
+) -> int:
+    """Print what the four convergence theorems say: thresholds, step sizes, iterations, and how loose their bounds are.
+
+    Args:
+        alpha: fraction of heavy-tailed entries in the noise (1-alpha) N(0, sigma^2) + alpha Cauchy(gamma)
+        sigma: scale of the Gaussian part
+        gamma: scale of the Cauchy part
+        bound: largest absolute entry of the true gradient
+        shape: of the matrix, as 768x768
+        smoothness: L of the objective, in the Frobenius norm
+        gap: f(X_0) - inf f
+        epsilon: target for the mean gradient norm (default 0.1)
+        iterations: how many there are, instead of a target
+        batch: samples per iteration of pre-clipping, with iterations
+    """
+    from ..noise import Cauchy, Contamination
+    from ..theory import guarantee
+
+    noise, sides = Contamination(alpha, sigma, Cauchy(gamma)), _parse_shape(shape)
+    if iterations is None and epsilon is None:
+        epsilon = 0.1
+    found = [
+        guarantee(
+            *(stage, operator, noise),
+            bound=bound,
+            shape=sides,
+            smoothness=smoothness,
+            gap=gap,
+            epsilon=epsilon,
+            iterations=iterations,
+            batch=batch if stage == "pre" else None,
+        )
+        for stage in ("post", "pre")
+        for operator in ("hard", "smooth")
+    ]
+    _show_guarantees(found)
+    return 0
+
+
+def _parse_shape(text: str) -> tuple[int, int]:
+    sides = text.split("x")
+    if len(sides) != 2 or not all(side.isdecimal() for side in sides):
+        raise ValueError(f"--shape must be rows x columns, as 768x768, got {text!r}")
+    return int(sides[0]), int(sides[1])
+
+
+def _show_guarantees(found: Sequence["Guarantee"]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("", *(f"{each.stage}, {each.operator}" for each in found), title="The four convergence theorems")
+    exact = [each.exact for each in found]
+    rows: dict[str, list[str]] = {
+        "threshold": [f"{each.threshold:.4g}" for each in found],
+        "rho <=": [f"{each.rho:.3g}" for each in found],
+        "rho, exact": [f"{each.rho:.3g}" for each in exact],
+        "variance <=": [f"{each.variance:.4g}" for each in found],
+        "variance, exact": [f"{each.variance:.4g}" for each in exact],
+        "step size": [f"{each.step_size:.3g}" for each in found],
+        "iterations": [f"{each.iterations:.4g}" for each in found],
+        "batch": [f"{each.batch:.4g}" for each in found],
+        "samples": [f"{each.samples:.4g}" for each in found],
+        "norm": ["Frobenius" if each.stage == "post" else "nuclear" for each in found],
+        "mean gradient norm <=": [f"{each.stationarity:.4g}" for each in found],
+    }
+    for name, cells in rows.items():
+        table.add_row(name, *cells)
+    Console().print(table)

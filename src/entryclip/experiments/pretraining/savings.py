@@ -1,0 +1,113 @@
+"""Tokens saved: how many a method needs for the final loss of another, with intervals over seeds.
+
+saving = 1 - tokens to reach l0 / tokens of the baseline's run, where l0 is the baseline's mean final loss and the
+tokens are read off the method's mean curve, linearly between evaluations. Seeds are paired: both methods saw the same
+batches from the same weights. The interval resamples seeds, those of l0 with them.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Row = dict[str, Any]
+Array = NDArray[np.float64]
+_DRAWS, _LEVEL = 2000, 0.95
+
+
+class Curves(NamedTuple):
+    """The validation losses (seeds, evaluations) of a tuned method; NaN where a run had diverged."""
+
+    seeds: list[int]
+    tokens: Array
+    losses: Array
+    seconds: Array  # of the whole run, by seed
+
+    @property
+    def final(self) -> Array:
+        """By seed."""
+        return self.losses[:, -1]
+
+
+class Interval(NamedTuple):
+    """An estimate with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def curves(rows: Iterable[Row]) -> dict[str, Curves]:
+    """Of every method that has reported runs, in the order of the rows."""
+    runs: dict[str, dict[int, list[Row]]] = {}
+    for row in rows:
+        if row["stage"] == "report":
+            runs.setdefault(row["method"], {}).setdefault(row["seed"], []).append(row)
+    return {method: _curves(of_method) for method, of_method in runs.items()}
+
+
+def _curves(runs: dict[int, list[Row]]) -> Curves:
+    tokens = sorted({row["tokens"] for rows in runs.values() for row in rows if row["val_loss"] is not None})
+    place = {each: i for i, each in enumerate(tokens)}
+    losses = np.full((len(runs), len(tokens)), np.nan)
+    for i, rows in enumerate(runs.values()):
+        for row in rows:
+            if row["val_loss"] is not None:
+                losses[i, place[row["tokens"]]] = row["val_loss"]
+    seconds = np.array([rows[-1]["seconds"] for rows in runs.values()])
+    return Curves(list(runs), np.array(tokens, float), losses, seconds)
+
+
+def crossing(tokens: Array, curve: Array, level: float) -> float:
+    """The tokens at which a curve first falls to `level`; inf if it never does.
+
+    >>> crossing(np.array([0.0, 10.0, 20.0]), np.array([4.0, 3.0, 2.0]), 2.5)
+    15.0
+    """
+    below = np.flatnonzero(curve <= level)
+    if not below.size:
+        return math.inf
+    i = int(below[0])
+    if i == 0:
+        return float(tokens[0])
+    share = (curve[i - 1] - level) / (curve[i - 1] - curve[i])
+    return float(tokens[i - 1] + share * (tokens[i] - tokens[i - 1]))
+
+
+def saving(baseline: Curves, method: Curves) -> Interval:
+    """The share of the baseline's tokens that the method does without; -inf where its final loss is not reached."""
+    ours, theirs = _paired(baseline, method)
+
+    def of(chosen: Any) -> float:
+        level = float(baseline.losses[ours[chosen], -1].mean())
+        return 1 - crossing(method.tokens, method.losses[theirs[chosen]].mean(0), level) / baseline.tokens[-1]
+
+    count = len(ours)
+    draws = np.random.default_rng(0).integers(count, size=(_DRAWS, count))
+    found = np.array([of(chosen) for chosen in draws])
+    tail = (1 - _LEVEL) / 2
+    low, high = np.quantile(found, [tail, 1 - tail], method="nearest")
+    return Interval(of(np.arange(count)), float(low), float(high))
+
+
+def difference(baseline: Curves, method: Curves) -> Interval:
+    """Mean final loss of the method less the baseline's, over the seeds both have: Student's interval of the pairs."""
+    from scipy.stats import t
+
+    ours, theirs = _paired(baseline, method)
+    pairs = method.final[theirs] - baseline.final[ours]
+    mean, count = float(pairs.mean()), len(pairs)
+    if count < 2:
+        return Interval(mean, -math.inf, math.inf)
+    width = float(t.ppf(0.5 + _LEVEL / 2, count - 1) * pairs.std(ddof=1) / math.sqrt(count))
+    return Interval(mean, mean - width, mean + width)
+
+
+def _paired(a: Curves, b: Curves) -> tuple[Any, Any]:
+    """Where the seeds that both have stand in each."""
+    common = [seed for seed in a.seeds if seed in b.seeds]
+    if not common:
+        raise ValueError(f"no seed in common: {a.seeds} and {b.seeds}")
+    return np.array([a.seeds.index(seed) for seed in common]), np.array([b.seeds.index(seed) for seed in common])
