@@ -56,7 +56,9 @@ class Report:
     def summary(self) -> list[str]:
         """The answer in words, and what one should know about it."""
         clip, all_of = len(self.flagged), len(self.matrices)
+        unknown = sum(not m.recommendation.clips and m.recommendation.sure != "sure" for m in self.matrices)
         answer = f"{clip} of {all_of} matrices call for entry-wise clipping" if clip else "no clipping needed"
+        answer += f", but {unknown} need more samples to be sure" if unknown else ""
         rare = [m.name for m in self.matrices if m.recommendation.verdict == "rare spikes"]
         unsure = [f"rare spikes, too few to be sure: {', '.join(rare)}"] if rare else []
         return [f"{answer} ({self.samples} samples)", *unsure, *self.notes, *(f"left out: {each}" for each in self.bad)]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from .localization import Localization
 from .measured import MatrixNoise
 
+NARROW = ("matrix", "R-hat, k = 1", "spiked", "advice", "sure")  # what fits into 80 columns
 HEADINGS = ("matrix", "shape", "R-hat, k = 1", "plain mean's", "tail", "spiked", "rho", "advice", "sure")
 
 
@@ -36,8 +37,8 @@ def _ratio(found: Localization | None, *, band: bool) -> str:
     return f"{found.median[0]:.2g}" + (f" [{low:.2g}, {high:.2g}]" if band else "")
 
 
-def aligned(matrices: Sequence[MatrixNoise]) -> str:
-    """The table as plain text."""
-    rows = [HEADINGS, *(cells(each) for each in matrices)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+def aligned(matrices: Sequence[MatrixNoise], headings: Sequence[str] = HEADINGS) -> str:
+    """The table as plain text, or some columns of it."""
+    rows = [dict(zip(HEADINGS, row, strict=True)) for row in (HEADINGS, *(cells(each) for each in matrices))]
+    widths = {name: max(len(row[name]) for row in rows) for name in headings}
+    return "\n".join("  ".join(row[name].ljust(widths[name]) for name in headings).rstrip() for row in rows)
