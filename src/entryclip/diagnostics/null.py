@@ -23,6 +23,7 @@ from scipy import optimize, special
 _STEP = 1 / 64  # bins of log|u| and log|v|: an error of 4e-5, as it is of second order
 _REACH = 12.0  # weights below e^-12 of the largest are never the largest term; they count in the sum alone
 _LEVELS = (np.arange(400) + 0.5) / 400  # of the distribution of M
+_BEYOND = 7.5  # P(|Z| > 7.5) is 6e-14: none of 10^9 entries
 _FEW = 8  # effective entries below which the sum of the others is not normal: Monte Carlo
 _EXACT = 4096  # the largest weights, drawn one by one in Monte Carlo; the sum of the others is one normal number
 
@@ -171,8 +172,8 @@ def participation(u: np.ndarray) -> float:
 
 def closed_form(u: np.ndarray, v: np.ndarray) -> ClosedForm:
     """Quadrature nodes from the histogram of the weights |u_i v_j|."""
-    weight, count = _weights(u, v)
-    t = _quantiles_of_largest(weight, count)[:, None]
+    t, weight, count = _quantiles_of_largest(*_weights(u, v))
+    t = t[:, None]
     a = t / weight
     mass, density = special.erf(a / math.sqrt(2)), 2 * _normal_density(a)
     lost = a * density / mass  # how much of its variance a normal number loses when cut off at a
@@ -182,16 +183,21 @@ def closed_form(u: np.ndarray, v: np.ndarray) -> ClosedForm:
     return ClosedForm(t[:, 0], np.sqrt(np.clip(variance, 1e-12, None)))
 
 
-def _quantiles_of_largest(weight: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """M at the levels: on a coarse grid of t first, then on a fine one where its distribution function rises."""
+def _quantiles_of_largest(weight: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """M at the levels: on a coarse grid of t first, then on a fine one where its distribution function rises.
+
+    And the weights that have a part in it: a term of a smaller one would have to be _BEYOND standard deviations out.
+    """
     ends = np.array([1e-3, 10.0]) * weight[0]
     for size in (100, 400):
+        near = weight > ends[0] / _BEYOND
+        weight, count = weight[near], count[near]
         grid = np.geomspace(ends[0], ends[1], size)
         log = np.log(special.erf(grid[:, None] / weight / math.sqrt(2))) @ count
         rises = np.flatnonzero((log > -30) & (log < -1e-7))
         ends = grid[[max(rises[0] - 1, 0), min(rises[-1] + 1, size - 1)]]
     gumbel = -np.log(-log[rises])  # nearly a straight line in log t
-    return np.exp(np.interp(-np.log(-np.log(_LEVELS)), gumbel, np.log(grid[rises])))
+    return np.exp(np.interp(-np.log(-np.log(_LEVELS)), gumbel, np.log(grid[rises]))), weight, count
 
 
 def monte_carlo(u: np.ndarray, v: np.ndarray, draws: int | None, generator: np.random.Generator) -> MonteCarlo:
