@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from entryclip.experiments.provenance import commit
 from entryclip.files import write_json
+from entryclip.provenance import commit
 
-from . import clip, diagnostics, matrix, noise, optimizers, quantile, regression
+from . import clip, diagnostics, matrix, noise, optimizers, probe, quantile, regression
 
 BENCHMARKS = {
     "quantile": quantile,
@@ -23,6 +23,7 @@ BENCHMARKS = {
     "optimizers": optimizers,
     "noise": noise,
     "diagnostics": diagnostics,
+    "probe": probe,
     "regression": regression,
 }
 

@@ -98,11 +98,12 @@ class Stream:
         """Histogram, the largest entries, and their signs; `noise` in scales."""
         histogram = Histogram.of(noise)
         self.histogram = histogram if self.histogram is None else self.histogram + histogram
-        beyond = noise.abs() > FAR
-        far = noise[beyond]
+        beyond = (noise.abs() > FAR).reshape(-1).nonzero()[:, 0]
+        far = noise.reshape(-1)[beyond]
         most = far.abs().topk(min(len(far), -(-noise.numel() // 100))).indices  # a heavier tail has more beyond
         if len(most) >= 10:
-            self.balance.append(float(((far > 0) == positive[beyond])[most].double().mean()) * 2 - 1)
+            with_it = (far[most] > 0) == positive.reshape(-1)[beyond[most]]
+            self.balance.append(float(with_it.double().mean()) * 2 - 1)
         self.far = np.concatenate([self.far, far.abs().cpu().numpy()])
         if len(self.far) > 4 * _KEPT:
             self.far = np.partition(self.far, len(self.far) - _KEPT)[-_KEPT:]
