@@ -6,15 +6,15 @@ import re
 
 import numpy as np
 import pytest
-import synthetic
 import torch
 from memory import torch_peak
 from processes import on_processes
-from synthetic import Known, loss
 from torch import nn
 
 import entryclip as ec
 from entryclip.diagnostics import probe
+from entryclip.experiments import known
+from entryclip.experiments.known import Known, loss
 from entryclip.lm.gpt import GPT, Config
 
 CLEAN = ("gaussian", "aligned", "multiplicative", "entrywise", "low_rank")
@@ -27,8 +27,8 @@ def test_it_names_the_contaminated_layers_and_no_others():
     contaminated, and in none of hundreds of the clean; 7 of 31 are needed.
     """
     shapes = ((32, 24), (24, 40), (40, 40), (64, 48))
-    kinds = {f"cauchy{i}": (synthetic.cauchy, shapes[i % 4]) for i in range(20)}
-    kinds |= {f"{name}{i}": (getattr(synthetic, name), shapes[i % 4]) for i in range(5) for name in CLEAN}
+    kinds = {f"cauchy{i}": (known.cauchy, shapes[i % 4]) for i in range(20)}
+    kinds |= {f"{name}{i}": (getattr(known, name), shapes[i % 4]) for i in range(5) for name in CLEAN}
     report = probe(Known(kinds), loss, range(64), directions=1)
     named = [name.removeprefix("weights.") for name in report.flagged]
     assert sum(name.startswith("cauchy") for name in named) >= 19
@@ -45,7 +45,7 @@ def test_it_names_the_contaminated_layers_and_no_others():
 
 def test_heavy_low_rank_noise_is_neither():
     """No single entry drives it: at most an unsure advice, just in case."""
-    kinds = {f"h{i}": (synthetic.heavy_low_rank, (64, 48)) for i in range(4)}
+    kinds = {f"h{i}": (known.heavy_low_rank, (64, 48)) for i in range(4)}
     report = probe(Known(kinds), loss, range(64), directions=1)
     assert {m.recommendation.verdict for m in report.matrices} <= {"no spikes", "rare spikes"}
     assert all(m.recommendation.sure == "unsure" for m in report.matrices if m.recommendation.clip)
@@ -84,7 +84,7 @@ def test_a_spike_captures_a_plain_mean_and_not_ours():
 
 def test_a_spike_in_one_sample_does_not_spike_the_others():
     """Centred on a plain mean, every other sample would have a 31st of it in its noise."""
-    model, spiked = captured(5, synthetic.gaussian)
+    model, spiked = captured(5, known.gaussian)
     found = probe(model, spiked, range(64), directions=1)["weights.w"]
     assert [(spike.sample, spike.row, spike.column) for spike in found.spikes] == [(5, 3, 5)]
     assert found.recommendation.verdict == "rare spikes"
@@ -105,7 +105,7 @@ def test_an_entry_of_the_signal_is_not_taken_for_noise():
 
 def test_numbers_are_those_of_the_instruments():
     """Streamed or all at once, and with the noise that is known here: it is the same."""
-    model = Known({"w": (synthetic.cauchy, (30, 20))})
+    model = Known({"w": (known.cauchy, (30, 20))})
     report = probe(model, loss, range(40), directions=3)
     found = report["weights.w"]
     gradients = torch.stack([gradient(model, i) for i in range(40)])
@@ -139,7 +139,7 @@ def gradient(model, number):
 
 def test_noise_scale_of_known_noise():
     """tr(Cov) = 1200 for Gaussian noise at 40 x 30; |G|^2 is known. Within 5 standard errors."""
-    model = Known({"w": (synthetic.gaussian, (40, 30))})
+    model = Known({"w": (known.gaussian, (40, 30))})
     found = probe(model, loss, range(100), directions=1)["weights.w"]
     truth = 1200 / float(model.signals["w"].square().sum())
     assert found.noise_scale == pytest.approx(truth, rel=0.1)
@@ -178,7 +178,7 @@ def test_zero_gradients_and_frozen_layers():
 
 
 def test_bad_samples_are_counted_named_and_left_out():
-    model = Known({"w": (synthetic.cauchy, (30, 20)), "other": (synthetic.gaussian, (30, 20))})
+    model = Known({"w": (known.cauchy, (30, 20)), "other": (known.gaussian, (30, 20))})
 
     def sometimes(model, number):
         factor = {3: float("nan"), 6: float("inf")}.get(number, 1.0)
@@ -195,7 +195,7 @@ def test_bad_samples_are_counted_named_and_left_out():
 
 
 def test_all_samples_bad_is_an_error_with_words():
-    model = Known({"w": (synthetic.gaussian, (30, 20))})
+    model = Known({"w": (known.gaussian, (30, 20))})
     with pytest.raises(
         ValueError, match=r"0 of 11 samples .* finite gradients, 5 are needed \(sample 0: the loss is nan"
     ):
@@ -204,13 +204,13 @@ def test_all_samples_bad_is_an_error_with_words():
 
 @pytest.mark.parametrize("count", [0, 1, 9])
 def test_too_few_batches_is_an_error_with_words(count):
-    model = Known({"w": (synthetic.gaussian, (30, 20))})
+    model = Known({"w": (known.gaussian, (30, 20))})
     with pytest.raises(ValueError, match=f"at least 10 batches, .* got {count}: give more of them, or split a large"):
         probe(model, loss, range(count))
 
 
 def test_batches_that_run_out_and_batches_without_end():
-    model = Known({"w": (synthetic.gaussian, (30, 20))})
+    model = Known({"w": (known.gaussian, (30, 20))})
     report = probe(model, loss, iter(range(21)), directions=1)
     assert report.samples == 21
     assert report.notes == ("the batches ran out after 21 of 64",)
@@ -234,7 +234,7 @@ def test_batches_that_run_out_and_batches_without_end():
 )
 def test_bad_options(options, words):
     with pytest.raises(ValueError, match=words):
-        probe(Known({"w": (synthetic.gaussian, (30, 20))}), loss, range(20), **options)
+        probe(Known({"w": (known.gaussian, (30, 20))}), loss, range(20), **options)
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_bad_options(options, words):
 )
 def test_a_loss_that_is_none(wrong, words):
     with pytest.raises(TypeError, match=words):
-        probe(Known({"w": (synthetic.gaussian, (30, 20))}), wrong, range(20))
+        probe(Known({"w": (known.gaussian, (30, 20))}), wrong, range(20))
 
 
 # ------------------------------------------------------------------------------------------ real models

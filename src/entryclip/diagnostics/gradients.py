@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..arrays import widen
 from ..sharded import whole
 
-Loss = Callable[[nn.Module, Any], Tensor]
+Loss = Callable[[Any, Any], Tensor]  # (model, batch) -> one number
 
 
 class Gradients:
