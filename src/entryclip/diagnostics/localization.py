@@ -5,9 +5,11 @@
     R     = r_max / r
     R-hat = R / median of R under Gaussian noise   Eq. normalized_localization
 
-R-hat far above 1: single entries stand out. Far below 1: E is aligned with u v^T. Near 1: like Gaussian noise. Even for
-that, R is violently heavy-tailed, as r can come close to 0 (P(R-hat > 10) is 17 %, the mean is infinite), and it may
-exceed 1, as terms cancel. So look at the median over several E beside its null band, never at one number or a mean.
+R-hat far above 1: single entries stand out. Far below 1: E is aligned with u v^T. Near 1: like Gaussian noise. Beware
+of k > 1: noise aligned with *another* direction of G has a projection that cancels and large terms that do not, and so
+R-hat far above 1 with no entry that stands out. Even for Gaussian noise R is violently heavy-tailed, as r can come
+close to 0 (P(R-hat > 10) is 17 %, the mean is infinite), and it may exceed 1, as terms cancel. So look at the median
+over several E beside its null band, never at one number or a mean.
 
 Take G from other samples than E, by a robust mean: a spike that is also in G captures u and v and blinds the test.
 """
@@ -144,7 +146,8 @@ def _project(e: np.ndarray, u: np.ndarray, v: np.ndarray) -> tuple[list[float], 
 
 def _line(k: int, median: float, band: np.ndarray, draws: int) -> str:
     low, high = band
-    words = "single entries stand out" if median > high else "like Gaussian noise"
+    spikes = "single entries stand out" + (", or E is aligned with another direction of G" if k > 1 else "")
+    words = spikes if median > high else "like Gaussian noise"
     words = "aligned with G" if median < low else words
     of = f"median R-hat {median:.3g} of {draws} draws" if draws > 1 else f"R-hat {median:.3g} of one draw"
     return f"k = {k}: {of}, Gaussian band [{low:.2g}, {high:.2g}]: {words}"
