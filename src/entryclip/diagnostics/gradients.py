@@ -79,7 +79,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
     modes = [(module, module.training) for module in model.modules()]
     ours, theirs = random.getstate(), np.random.get_state()  # noqa: NPY002 - the caller's, whatever it is
     try:
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             for p, _ in gradients:
                 p.grad = None
             yield

@@ -49,10 +49,8 @@ def save_diagnosis(report: Report, config: Config, folder: Path, seconds: float)
 
 def tables(report: Report, rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """For the page: advice, R-hat along each direction, the entries that did it, and the noise in numbers."""
-    advice = [
-        dict(zip((*HEADINGS, "why"), (*cells(each), each.recommendation.reason), strict=True))
-        for each in report.matrices
-    ]
+    advice = [dict(zip(HEADINGS, cells(each), strict=True)) for each in report.matrices]
+    reasons = [{"matrix": each.name, "why": each.recommendation.reason} for each in report.matrices]
     ratios = [
         {"matrix": row["matrix"], **{f"k = {k}": value for k, value in enumerate(row["r_hat"], 1)}}
         for row in rows
@@ -64,10 +62,10 @@ def tables(report: Report, rows: Sequence[dict[str, Any]]) -> dict[str, list[dic
     left_out = [{"matrix": name, "why": why} for name, why in report.left_out.items()]
     found = {
         "What to do": advice,
+        "Why": reasons,
         "R-hat along the k-th direction of the gradient, the median over the samples": ratios,
         "Entries that carry more than half of sigma_1 of a sample's noise (size in scales)": spikes[:_SPIKES],
-        "The noise in numbers: fitted sigma and alpha gamma; scale of one sample; far entries with the gradient's sign "
-        "less those against it; samples that meet the expansion's premise; gradient noise scale; the clip": numbers,
+        "The noise in numbers, and the clip (docs/probe.md says what they are)": numbers,
         "Not looked at": left_out,
     }
     return {caption: each for caption, each in found.items() if each}
