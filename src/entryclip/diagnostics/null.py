@@ -122,6 +122,7 @@ class MonteCarlo(Null):
     """By drawing: ratios in order. A probability is at least 1 / (draws + 1)."""
 
     ratios: np.ndarray = field(repr=False)
+    known: dict[int, np.ndarray] = field(default_factory=dict, repr=False, compare=False)  # medians of so many draws
 
     def above(self, ratio: np.ndarray) -> np.ndarray:
         below = np.searchsorted(self.ratios, np.asarray(ratio) * (1 - 1e-12), side="left")
@@ -142,8 +143,10 @@ class MonteCarlo(Null):
 
     def _medians(self, draws: int) -> np.ndarray:
         """Medians of groups drawn anew from the ratios, always the same ones."""
-        groups = max(2_000_000 // draws, 200)
-        return np.median(np.random.default_rng(0).choice(self.ratios, (groups, draws)), axis=-1)
+        if draws not in self.known:
+            groups = max(2_000_000 // draws, 200)
+            self.known[draws] = np.median(np.random.default_rng(0).choice(self.ratios, (groups, draws)), axis=-1)
+        return self.known[draws]
 
 
 def gaussian_null(
