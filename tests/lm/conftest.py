@@ -10,7 +10,25 @@ from entryclip.lm.prepare import prepare
 @pytest.fixture(scope="session")
 def shards(tmp_path_factory):
     folder = tmp_path_factory.mktemp("shards")
-    words, draw = "the cat sat on a mat and saw one dog run to its old red house by the sea".split(), random.Random(0)
+    words = (
+        "the",
+        "cat",
+        "sat",
+        "on",
+        "a",
+        "mat",
+        "and",
+        "saw",
+        "one",
+        "dog",
+        "run",
+        "to",
+        "its",
+        "old",
+        "red",
+        "house",
+    )
+    draw = random.Random(0)
     texts = [" ".join(draw.choices(words, k=60)) for _ in range(400)]
     for i, text in enumerate(texts):
         (folder / f"{i:03}.txt").write_text(text)
