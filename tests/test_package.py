@@ -30,6 +30,7 @@ LAYERS = [
     ["optim"],
     ["testing"],
     ["files"],
+    ["provenance"],
     ["lm"],
     ["experiments"],
     ["report"],
