@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from entryclip.experiments.provenance import commit
 from entryclip.files import write_json
+from entryclip.provenance import commit
 
 from . import clip, diagnostics, matrix, noise, optimizers, quantile, regression
 

@@ -22,6 +22,7 @@ NAMES = (
     "tails",
     "regression",
     "pretraining",
+    "spike",
 )
 
 
