@@ -30,6 +30,7 @@ LAYERS = [
     ["diagnostics"],
     ["testing"],
     ["files"],
+    ["provenance"],
     ["lm"],
     ["experiments"],
     ["report"],

@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 
 from entryclip.lm.schedule import evaluation_steps, lr_factor
@@ -8,7 +10,7 @@ def test_linear_ends_at_nothing_and_warm_up_starts_from_nothing():
     assert factors[:10] == [pytest.approx((i + 1) / 10) for i in range(10)]
     assert factors[10] == 1
     assert factors[-1] == pytest.approx(1 / 90)
-    assert all(a > b for a, b in zip(factors[10:], factors[11:], strict=False))
+    assert all(a > b for a, b in itertools.pairwise(factors))
 
 
 def test_wsd_is_the_speed_runs():
@@ -27,6 +29,6 @@ def test_constant():
 def test_evaluations_begin_at_the_start_end_at_the_end_and_are_dense_in_the_last_fifth(steps, every):
     found = evaluation_steps(steps, every)
     assert (found[0], found[-1]) == (0, steps)
-    assert max(b - a for a, b in zip(found, found[1:], strict=False)) <= every
+    assert max(b - a for a, b in itertools.pairwise(found)) <= every
     late = [each for each in found if each >= steps - steps // 5]
-    assert all(b - a <= max(every // 4, 1) for a, b in zip(late, late[1:], strict=False))
+    assert all(b - a <= max(every // 4, 1) for a, b in itertools.pairwise(late))

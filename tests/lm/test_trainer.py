@@ -41,7 +41,12 @@ def plain_run(shards, wanted, steps):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"method": "post-smooth"}, {"method": "pre-smooth"}, {"method": "spectra"}, {"method": "adamw-norm", "level": 0.1}],
+    [
+        {"method": "post-smooth"},
+        {"method": "pre-smooth"},
+        {"method": "spectra"},
+        {"method": "adamw-norm", "level": 0.1},
+    ],
     ids=lambda changes: changes["method"],
 )
 def test_a_run_is_what_a_plain_loop_gives(shards, changes):

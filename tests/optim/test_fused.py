@@ -90,8 +90,8 @@ def used(monkeypatch):
     def counting(self, jobs):
         original(self, jobs)
         for job in jobs:
-            for work in (job.first, job.second if job.found else 0):
-                counts[work] = counts.get(work, 0) + 1
+            for work in (job["first"], job["second"] if job["found"] else 0):
+                counts[int(work)] = counts.get(int(work), 0) + 1
         counts.pop(0, None)
 
     monkeypatch.setattr(fused.Fast, "_run", counting)

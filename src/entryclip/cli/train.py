@@ -67,7 +67,7 @@ def train(
         out: the folder for rows, the figure and checkpoints
         save_every: steps between checkpoints; 0: only at the end
         keep: checkpoints that stay; 0: all
-        start_from: a checkpoint, or the --out of another run: its weights and optimizer state are the start
+        start_from: a checkpoint, or the --out of another run: go on from there, but with these settings
         strategy: under torchrun: ddp, or fsdp to cut the model into pieces
         timeout: seconds after which a process whose partner is gone gives up
         tensorboard: write scalars to the folder tensorboard in --out, too
@@ -143,7 +143,7 @@ def _writer(run: "Run") -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise ImportError("--tensorboard needs a package: pip install tensorboard") from error
+        raise ImportError("--tensorboard needs a package: pip install 'entryclip[tensorboard]'") from error
     return SummaryWriter(str(run.folder / "tensorboard"), purge_step=run.trainer.done)
 
 

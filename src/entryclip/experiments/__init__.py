@@ -23,6 +23,7 @@ NAMES = (
     "probe-trust",
     "regression",
     "pretraining",
+    "spike",
 )
 
 

@@ -1,4 +1,4 @@
-"""The paper's language model: `gpt` the model, `data` shards and batches, `prepare` text to shards.
+"""The paper's language model: `gpt` the model, `data` shards and batches, `prepare` text to shards, `train` runs.
 
 config      the sizes: the paper's, and small ones with the same parts
 gpt         the 276M model of `fig:nano_gpt_result`
@@ -9,6 +9,15 @@ text        documents from text and JSONL files, also compressed
 manifest    what a folder of shards holds, with hashes
 prepare     documents to shards: deterministic, resumable
 fineweb     the paper's data, ready as shards, from the hub
+default     shards of text that is on every machine
+methods     the methods of the paper's tables, and the optimizer of each
+settings    all that a run is told
+schedule    learning rates, and when to evaluate
+trainer     a run in memory: one step, one evaluation
+train       a run on disk: rows, checkpoints, going on where it was stopped
+checkpoint  one folder per step, whole or not there at all
+processes   one process or many, DDP or FSDP2
+nonfinite   where a NaN began
 """
 
 import importlib
@@ -16,14 +25,23 @@ from typing import Any
 
 _MODULES = (
     "attention",
+    "checkpoint",
     "config",
     "data",
+    "default",
     "fineweb",
     "gpt",
     "manifest",
+    "methods",
+    "nonfinite",
     "prepare",
+    "processes",
+    "schedule",
+    "settings",
     "text",
     "tokenizer",
+    "train",
+    "trainer",
 )  # loaded on first use (PEP 562)
 
 

@@ -8,6 +8,7 @@ A folder without its manifest is one that was being written when the process end
 """
 
 import hashlib
+import pickle
 import re
 import shutil
 from collections.abc import Callable
@@ -61,8 +62,15 @@ def load(place: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         state = torch.load(place / STATE, weights_only=True, map_location="cpu")
         return {"model": load_file(place / WEIGHTS), "optimizer": state}, about
-    except (SafetensorError, RuntimeError, OSError, EOFError, ValueError) as error:
+    except (SafetensorError, pickle.UnpicklingError, RuntimeError, OSError, EOFError, ValueError) as error:
         raise ValueError(f"{place} cannot be read: {str(error).splitlines()[0]}") from error
+
+
+def clear(folder: Path) -> None:
+    """Remove what a killed process left half written; nobody may be writing."""
+    for place in _numbered(folder):
+        if not (place / MANIFEST).exists():
+            _remove(place)
 
 
 def load_last(folder: Path, say: Callable[[str], object]) -> tuple[dict[str, Any], dict[str, Any]] | None:
@@ -70,7 +78,6 @@ def load_last(folder: Path, say: Callable[[str], object]) -> tuple[dict[str, Any
     damaged = []
     for place in reversed(_numbered(folder)):
         if not (place / MANIFEST).exists():
-            _remove(place)
             continue
         try:
             found = load(place)

@@ -59,7 +59,7 @@ _SNAPSHOT = {
 }
 METHODS = {
     "adamw": Method("adamw", 2e-4),
-    "adamw-norm": Method("adamw", 2e-4, "norm", 1.0, (0.3, 3.0)),
+    "adamw-norm": Method("adamw", 2e-4, "norm", 1.0, (0.3, 0.1)),
     "post-hard": Method("adamw", 2e-4, "hard", 0.999, (0.99, 0.995)),
     "post-smooth": Method("adamw", 6e-4, "smooth", 0.995, _POST),
     "post-smooth-rms": Method("adamw", 2e-4, "smooth-rms", 0.995, _POST),

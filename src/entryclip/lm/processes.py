@@ -58,6 +58,11 @@ class Processes:
         dist.all_reduce(total)
         return total / self.count
 
+    def wait(self) -> None:
+        """Until all processes are here."""
+        if self.count > 1:
+            dist.barrier()
+
     @contextmanager
     def apart(self, shared: nn.Module, wanted: bool) -> Iterator[None]:
         """Inside, where `wanted`, gradients stay with their process: the last microbatch brings them together."""

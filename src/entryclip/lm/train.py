@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.state_dict import (
 
 from ..files import write_json, write_text
 from ..provenance import code_hash, versions
-from . import checkpoint
+from . import checkpoint, methods
 from .processes import Processes
 from .schedule import evaluation_steps
 from .settings import Settings
@@ -41,7 +41,8 @@ class Run:
     out         where rows and checkpoints go; None: nowhere
     save_every  steps between checkpoints (0: only at the end); the last `keep` of them stay (0: all)
     stale       whether to go on from a checkpoint of other code: refuse or keep
-    start_from  a checkpoint, or the folder of a run, whose weights and optimizer state are the start
+    start_from  a checkpoint of another run, or its folder: go on from there, at that step and with the batches that
+                follow, but with these settings
     """
 
     def __init__(
@@ -68,10 +69,10 @@ class Run:
         self.times: list[float] = []  # seconds in steps up to each row: not among the rows, which are always the same
         self._losses: list[float] = []
         self._saved = -1
-        if not (out is not None and self._resume(out, say)) and start_from is not None:
-            content, about = checkpoint.load(checkpoint.last(start_from))
-            restore(self.trainer, content)
-            say(f"starting from step {about['step']} of {start_from}")
+        resumed = out is not None and self._resume(out, say)
+        if start_from is not None and not resumed:
+            self._branch(start_from)
+            say(f"going on after step {self.trainer.done} of {start_from}")
 
     @property
     def folder(self) -> Path:
@@ -121,6 +122,7 @@ class Run:
         if trainer.processes.rank == 0:
             checkpoint.save(out / "checkpoints", trainer.done, content, self._about(), keep=self.keep)
             write_json(out / "record.json", {**self._identity(), **self.speed(), "complete": self.complete})
+        trainer.processes.wait()
 
     def speed(self) -> dict[str, float | None]:
         """Seconds in steps (not in evaluations), tokens per second, and the optimizer's share of the time."""
@@ -135,20 +137,38 @@ class Run:
 
     def _resume(self, out: Path, say: Callable[[str], object]) -> bool:
         """Go on with a run that is there; whether there is one."""
+        if self.trainer.processes.rank == 0:
+            checkpoint.clear(out / "checkpoints")
+        self.trainer.processes.wait()
         found = checkpoint.load_last(out / "checkpoints", say)
         if found is None:
             return False
         content, about = found
         self._check_same(about, out)
-        restore(self.trainer, content)
+        self._take_over(content, about)
+        self._saved = self.trainer.done
+        self._write_rows()
+        say(f"going on after step {self.trainer.done} of {self.settings.steps}")
+        return True
+
+    def _branch(self, origin: Path) -> None:
+        """Begin where another run was."""
+        content, about = checkpoint.load(checkpoint.last(origin))
+        then, now = about["settings"], self.settings
+        kinds = [methods.find(name).optimizer for name in (then["method"], now.method)]
+        if kinds[0] != kinds[1]:
+            raise ValueError(f"{origin} has the state of {kinds[0]}, which {now.method} cannot go on with")
+        if about["step"] > now.steps:
+            raise ValueError(f"{origin} is at step {about['step']}, beyond the {now.steps} steps of this run")
+        self._take_over(content, about)
+
+    def _take_over(self, content: dict[str, Any], about: dict[str, Any]) -> None:
         trainer = self.trainer
+        restore(trainer, content)
         trainer.batches.load_state_dict(about["batches"])
-        trainer.done = self._saved = about["step"]
+        trainer.done = about["step"]
         trainer.seconds, trainer.optimizer_seconds = about["seconds"], about["optimizer_seconds"]
         self.rows, self.times, self._losses = about["rows"], about["times"], about["losses"]
-        self._write_rows()
-        say(f"going on after step {trainer.done} of {self.settings.steps}")
-        return True
 
     def _check_same(self, about: dict[str, Any], out: Path) -> None:
         """Refuse to go on with a run that was begun otherwise."""

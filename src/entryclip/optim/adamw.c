@@ -97,16 +97,33 @@ static inline uint32_t at_least(const int32_t *bits, int32_t limit) {
 #endif
 }
 
-/* Append to `kept` what lies in the bracket. `bits` are whole groups: the last is padded with zeros. */
+/* Append those of the GROUP numbers at `bits` that the mask says, as far as there is room. */
+static inline void append(const int32_t *bits, uint32_t mask, int32_t *kept, int64_t room, Found *found) {
+#if defined(__AVX512F__)
+    if (found->kept + GROUP <= room) {
+        _mm512_mask_compressstoreu_epi32(kept + found->kept, (__mmask16)mask, _mm512_loadu_si512(bits));
+        found->kept += __builtin_popcount(mask);
+        return;
+    }
+#endif
+    for (; mask; mask &= mask - 1, found->kept++)
+        if (found->kept < room) kept[found->kept] = bits[__builtin_ctz(mask)];
+}
+
+/* Append to `kept` what lies in the bracket. `bits` are whole groups: the last is padded with zeros. Far out in the tail,
+   where the quantiles of interest are, most groups have nothing to keep. */
 static inline void collect(
     const int32_t *bits, int64_t n, int32_t low, int32_t high, int32_t *kept, int64_t room, Found *found
 ) {
     for (int64_t start = 0; start < n; start += GROUP) {
-        uint32_t above = at_least(bits + start, high);
-        uint32_t inside = at_least(bits + start, low) & ~above;
-        found->above += __builtin_popcount(above);
-        for (; inside; inside &= inside - 1, found->kept++)
-            if (found->kept < room) kept[found->kept] = bits[start + __builtin_ctz(inside)];
+        uint32_t inside = at_least(bits + start, low);
+        if (!inside) continue;
+        if (high != INT32_MAX) {
+            uint32_t above = at_least(bits + start, high);
+            found->above += __builtin_popcount(above);
+            inside &= ~above;
+        }
+        append(bits + start, inside, kept, room, found);
     }
 }
 
@@ -122,7 +139,7 @@ static inline __attribute__((always_inline)) void part(
     int32_t bits[BLOCK], top = 0;
     for (int64_t start = 0; start < n; start += BLOCK) {
         int64_t size = start + BLOCK < n ? BLOCK : n - start;
-        int32_t zeros = 0;
+        int32_t least = INT32_MAX;
         for (int64_t j = 0; j < size; j++) {
             int64_t i = start + j;
             float u;
@@ -137,7 +154,7 @@ static inline __attribute__((always_inline)) void part(
             if (work & STORE) w[i] = u;
             if (work & COLLECT) {
                 bits[j] = magnitude(u);
-                zeros += bits[j] == 0;
+                least = bits[j] < least ? bits[j] : least;
                 top = bits[j] > top ? bits[j] : top;
             }
             if (work & MOVE) p[i] = adam.decay * p[i] - adam.lr * clip(operator, u, c, rate, poison);
@@ -145,7 +162,8 @@ static inline __attribute__((always_inline)) void part(
         if (work & COLLECT) {
             for (int64_t j = size; j % GROUP; j++) bits[j] = 0;
             collect(bits, size, job->low, job->high, kept, room, found);
-            found->zeros += zeros;
+            if (least == 0) /* rare: counting them always would cost a tenth of the pass */
+                for (int64_t j = 0; j < size; j++) found->zeros += bits[j] == 0;
         }
     }
     found->top = top;

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from ..clip import Clip, smooth
-from .direction import Direction, as_matrices
-from .fused import Task, applies, load
-from .groups import Group, check_torch_flags, clips
+from .direction import Direction
+from .fused import load
+from .groups import Group, check_torch_flags
 from .staged import Staged
 
 
@@ -105,19 +105,9 @@ class AdamW(Staged):
 
     @classmethod
     def fused_step(cls, optimizer: Staged, params: list[Tensor], group: Group) -> list[Tensor]:
-        tasks, left = [], []
         for p in params:
-            state = optimizer.state[p]
-            cls.buffers_(p, state, group)
-            clip = group["post"] if clips(group, "post", p) else None
-            if p.grad is None or not applies(p, p.grad, state, group, clip):
-                left.append(p)
-                continue
-            memory = {} if clip is None else optimizer.memory(p, "post") or clip.init(as_matrices(p, group))
-            tasks.append(Task(p, optimizer.clipped_gradient(p, group), state, clip is not None, memory))
-        for task, memory in zip(tasks, optimizer.fast.step_(tasks, group), strict=True):
-            optimizer.remember(task.p, "post", memory)
-        return left
+            cls.buffers_(p, optimizer.state[p], group)
+        return optimizer.fast.step_(optimizer, params, group)
 
     @staticmethod
     def ready(g: Tensor | None, state: dict[str, Any], group: Group) -> bool:

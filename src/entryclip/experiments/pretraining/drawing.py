@@ -6,7 +6,7 @@ from typing import Any
 
 from .config import POST, PRE
 from .savings import Curves, crossing, curves
-from .search import best
+from .search import Trial, best
 from .tuning import trials_of
 from .verdicts import BASELINES, NAMES
 
@@ -32,37 +32,40 @@ def plot(rows: Iterable[Row]) -> dict[str, Any]:
 
 
 def _result(found: dict[str, Curves]) -> Any:
+    """Above the whole run, below its last fifth: there the curves part."""
     from ..figures import panels
 
-    figure, axes = panels(2, width=5.2, height=4.0)
-    for axis, (name, methods) in zip(axes, FAMILIES.items(), strict=True):
-        there = {method: found[method] for method in methods if method in found}
-        baseline = there.get(methods[0])
-        for method, each in there.items():
-            axis.plot(
-                each.tokens / 1e6, each.losses.mean(0), label=_label(method, each, baseline), lw=1.6, **LOOK[method]
-            )
-        if baseline is not None:
-            _mark(axis, baseline, there)
-        axis.set(title=name, xlabel="tokens (millions)", ylabel="validation loss")
-        axis.legend(frameon=False, fontsize=8, loc="upper right", title="speedup" if baseline is not None else None)
+    families = {name: those for name, methods in FAMILIES.items() if (those := [m for m in methods if m in found])}
+    figure, axes = panels(len(families), rows=2, width=5.2, height=3.6)
+    for i, (name, methods) in enumerate(families.items()):
+        whole, last = axes[i], axes[i + len(families)]
+        baseline = found.get(FAMILIES[name][0])
+        for method in methods:
+            each = found[method]
+            for axis, label in ((whole, NAMES[method]), (last, _label(method, each, baseline))):
+                axis.plot(each.tokens / 1e6, each.losses.mean(0), label=label, lw=1.5, **LOOK[method])
+        whole.set(title=name, xlabel="tokens (millions)", ylabel="validation loss")
+        whole.legend(frameon=False, fontsize=8)
+        _enlarge(last, [found[method] for method in methods], baseline)
     return figure
 
 
-def _mark(axis: Any, baseline: Curves, there: dict[str, Curves]) -> None:
-    """The level to reach, and the last fifth of the run enlarged: there the curves part."""
-    level = float(baseline.final.mean())
-    axis.axhline(level, color="#111111", lw=0.8, ls=(0, (6, 3)))
-    axis.annotate(rf"$\ell_0$ = {level:.3f}", (0, level), (4, -11), textcoords="offset points", fontsize=8)
-    lens = axis.inset_axes((0.47, 0.3, 0.5, 0.32))
-    for method, each in there.items():
-        lens.plot(each.tokens / 1e6, each.losses.mean(0), lw=1.3, **LOOK[method])
-    lens.axhline(level, color="#111111", lw=0.8, ls=(0, (6, 3)))
-    last = baseline.tokens[-1] / 1e6
-    ends = [float(each.final.mean()) for each in there.values() if math.isfinite(each.final.mean())]
-    near = [value for value in ends if value < level + 0.15]
-    lens.set(xlim=(0.8 * last, last), ylim=(min(near) - 0.02, max([level, *near]) + 0.06))
-    lens.tick_params(labelsize=7)
+def _enlarge(axis: Any, there: list[Curves], baseline: Curves | None) -> None:
+    """The last fifth, with the level to reach; a method far above it is out of sight."""
+    end = max(each.tokens[-1] for each in there) / 1e6
+    if baseline is not None:
+        level = float(baseline.final.mean())
+        axis.axhline(level, color="#111111", lw=0.8, ls=(0, (6, 3)))
+        axis.annotate(rf"$\ell_0$ = {level:.3f}", (0.8 * end, level), (3, 3), textcoords="offset points", fontsize=8)
+    ends = [float(each.final.mean()) for each in there if math.isfinite(each.final.mean())]
+    low = min(ends, default=0.0)
+    late = [float(loss) for each in there for loss in each.losses.mean(0)[each.tokens >= 0.8e6 * end]]
+    high = min(max((loss for loss in late if math.isfinite(loss)), default=1.0), low + 0.4)
+    room = 0.05 * (high - low) + 1e-3
+    axis.set(
+        xlim=(0.8 * end, end), ylim=(low - 2 * room, high + room), xlabel="tokens (millions)", ylabel="validation loss"
+    )
+    axis.legend(frameon=False, fontsize=8, loc="upper right", title="speedup", title_fontsize=8)
 
 
 def _label(method: str, each: Curves, baseline: Curves | None) -> str:
@@ -76,21 +79,24 @@ def _label(method: str, each: Curves, baseline: Curves | None) -> str:
 def _sweep(rows: list[Row]) -> Any:
     from ..figures import panels
 
-    figure, axes = panels(2, width=5.2, height=3.6)
-    for axis, (name, methods) in zip(axes, FAMILIES.items(), strict=True):
+    trials = {method: _finite(trials_of(method, rows)) for methods in FAMILIES.values() for method in methods}
+    families = {name: those for name, methods in FAMILIES.items() if (those := [m for m in methods if trials[m]])}
+    figure, axes = panels(len(families), width=5.2, height=3.6)
+    for axis, (name, methods) in zip(axes, families.items(), strict=True):
         for method in methods:
-            trials = sorted(trial for trial in trials_of(method, rows) if math.isfinite(trial.loss))
-            if trials:
-                _rates(axis, method, trials)
+            _rates(axis, method, trials[method])
         axis.set(
             title=name, xscale="log", xlabel="learning rate of the hidden matrices", ylabel="final validation loss"
         )
-        if axis.get_legend_handles_labels()[0]:
-            axis.legend(frameon=False, fontsize=8)
+        axis.legend(frameon=False, fontsize=8)
     return figure
 
 
-def _rates(axis: Any, method: str, trials: list[Any]) -> None:
+def _finite(trials: list[Trial]) -> list[Trial]:
+    return sorted((trial for trial in trials if math.isfinite(trial.loss)), key=lambda trial: trial.lr)
+
+
+def _rates(axis: Any, method: str, trials: list[Trial]) -> None:
     """A line over the rates at the level that most trials had, crosses for the others, a ring around the best."""
     levels = [trial.level for trial in trials]
     usual = max(levels, key=levels.count)
