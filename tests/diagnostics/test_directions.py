@@ -45,5 +45,4 @@ def test_as_many_leading_directions_as_there_are():
     np.testing.assert_allclose(found.s, np.linalg.svd(G)[1][:3])
     assert leading_directions(np.eye(4), 2).s.size == 0  # none is determined
     assert leading_directions(rng.standard_normal((4, 9)), 8).s.size == 4
-    with pytest.raises(ValueError, match="G is zero"):
-        leading_directions(np.zeros((3, 3)), 2)
+    assert [part.shape for part in leading_directions(np.zeros((3, 5)), 2)] == [(3, 0), (0,), (5, 0), (0,)]

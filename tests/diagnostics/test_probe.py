@@ -177,6 +177,26 @@ def test_zero_gradients_and_frozen_layers():
     assert silent.row()["r_hat"] is None
 
 
+def test_a_gradient_that_is_seldom_there():
+    """An expert that few samples reach: the median of means is zero, the noise is not."""
+
+    def seldom(G, g):
+        reached = float(torch.rand((), generator=g)) < 0.15
+        return torch.randn(G.shape, generator=g) if reached else -G
+
+    def never(G, g):
+        return torch.zeros(G.shape)
+
+    report = probe(Known({"seldom": (seldom, (40, 30)), "never": (never, (40, 30))}), loss, range(64), directions=2)
+    found = report["weights.seldom"]
+    assert found.localization is None
+    assert found.plain is not None
+    assert found.recommendation.verdict == "no spikes"
+    assert any("the median of the block means is zero" in note for note in found.notes)
+    (why,) = report["weights.never"].notes
+    assert why == "only 0 samples have a gradient that differs from the others': 5 are needed"
+
+
 def test_bad_samples_are_counted_named_and_left_out():
     model = Known({"w": (known.cauchy, (30, 20)), "other": (known.gaussian, (30, 20))})
 

@@ -32,7 +32,9 @@ def singular_directions(G: Array, ks: Sequence[int]) -> Directions:
     >>> singular_directions(np.diag([3.0, 2.0, 0.0]), [1, 2]).gap.tolist()
     [1.0, 1.0]
     """
-    g = _nonzero(G)
+    g = finite_matrix(G, "G")
+    if not g.any():
+        raise ValueError("G is zero: it has no singular directions")
     shorter = min(g.shape)
     wrong = [k for k in ks if not isinstance(k, int | np.integer) or isinstance(k, bool) or not 1 <= k <= shorter]
     if not ks or wrong:
@@ -48,21 +50,17 @@ def singular_directions(G: Array, ks: Sequence[int]) -> Directions:
 
 
 def leading_directions(G: Array, count: int, tol: float = _TOLERANCE) -> Directions:
-    """The first `count` triplets, or as many of them as G determines.
+    """The first `count` triplets, or as many of them as G determines: none where it is zero.
 
     >>> leading_directions(np.diag([3.0, 2.0, 1.0, 1.0, 0.0]), 4).s.round(9).tolist()
     [3.0, 2.0]
     """
-    found, rank, determined = _triplets(G, _nonzero(G), min(count, *G.shape), tol)
-    first = int(np.append(determined[:rank], False).argmin())
-    return found.take(np.arange(first))
-
-
-def _nonzero(G: Array) -> np.ndarray:
     g = finite_matrix(G, "G")
     if not g.any():
-        raise ValueError("G is zero: it has no singular directions")
-    return g
+        return Directions(g[:, :0], g[0, :0], g.T[:, :0], g[0, :0])
+    found, rank, determined = _triplets(G, g, min(count, *g.shape), tol)
+    first = int(np.append(determined[:rank], False).argmin())
+    return found.take(np.arange(first))
 
 
 def _triplets(G: Array, g: np.ndarray, count: int, tol: float) -> tuple[Directions, int, np.ndarray]:

@@ -123,7 +123,7 @@ def unmeasured(matrix: Matrix, reason: str) -> MatrixNoise:
 def _localization(terms: list[np.ndarray], along: Directions, notes: list[str]) -> Localization | None:
     """Of the samples that have something along every direction."""
     if not len(along.s):
-        notes.append("the signal has no direction of its own: no localization ratio")
+        notes.append("the median of the block means is zero, or has no direction of its own: no localization ratio")
         return None
     stacked = np.array(terms).reshape(-1, 2, len(along.s))
     stacked = stacked[(stacked[:, 1] > 0).all(-1)]

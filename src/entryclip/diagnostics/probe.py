@@ -86,7 +86,7 @@ def probe(
     directions   how many singular directions of the signal to look along
     progress     is told how many of the gradients are done
 
-    >>> import entryclip as ec
+    >>> import torch
     >>> _ = torch.manual_seed(0)
     >>> model = nn.Sequential(nn.Linear(24, 32), nn.Tanh(), nn.Linear(32, 16))
     >>> batches = torch.randn(20, 4, 24)
@@ -114,12 +114,12 @@ def probe(
 class _Signal:
     """What half A says about one matrix."""
 
-    directions: Directions | None  # None: no gradient
+    directions: Directions
     bound: float  # max |G_ij|
 
     @classmethod
     def of(cls, g: Tensor, count: int) -> "_Signal":
-        return cls(_directions(g, count), float(g.abs().amax()))
+        return cls(leading_directions(g, count, _TOLERANCE), float(g.abs().amax()))
 
 
 class _Run:
@@ -159,10 +159,14 @@ class _Run:
                 if matrix.parameter == name:
                     strength[matrix.name] = float((matrix.of(first).double() * matrix.of(mean).double()).sum())
             self.mean[name] = first.lerp_(mean, count_b / (count_a + count_b))
-        plain = {m.name: _directions(m.of(self.mean[m.parameter]), directions) for m in matrices}
-        streams = self._streams(matrices, signals, plain)
+        means = {m.name: m.of(self.mean[m.parameter]) for m in matrices}
+        plain = {name: leading_directions(mean, directions, _TOLERANCE) for name, mean in means.items()}
+        streams = {
+            name: Stream(Axes.of(signals[name].directions, mean), Axes.of(plain[name], mean))
+            for name, mean in means.items()
+        }
         self._stream(matrices, streams, centre)
-        return [self._measured(m, signals[m.name], plain[m.name], streams.get(m.name), strength) for m in matrices]
+        return [self._measured(m, signals[m.name], plain[m.name], streams[m.name], strength) for m in matrices]
 
     def _blocks(self, half: list[tuple[int, Any]], count: int) -> Blocks:
         blocks = Blocks(min(count, len(half)))
@@ -173,36 +177,21 @@ class _Run:
             self._advance()
         return blocks
 
-    def _streams(
-        self, matrices: Sequence[Matrix], signals: dict[str, _Signal], plain: dict[str, Directions | None]
-    ) -> dict[str, Stream]:
-        streams = {}
-        for matrix in matrices:
-            ours, theirs, like = signals[matrix.name].directions, plain[matrix.name], self.mean[matrix.parameter]
-            if ours is not None and theirs is not None:
-                streams[matrix.name] = Stream(Axes.of(ours, like), Axes.of(theirs, like))
-        return streams
-
     def _stream(self, matrices: Sequence[Matrix], streams: dict[str, Stream], centre: dict[str, Tensor]) -> None:
         for i, batch in self.b:
             found = None if i in self.gradients.bad else self.gradients(i, batch)
             while found:  # each is given up when it is done
                 name, g = found.popitem()
                 all_of = (whole(g), centre[name], self.mean[name], self.positive[name])
-                for matrix in (each for each in matrices if each.parameter == name and each.name in streams):
+                for matrix in (each for each in matrices if each.parameter == name):
                     streams[matrix.name].add(i, *(matrix.of(x) for x in all_of))
                 del g, all_of
             self._advance()
 
     def _measured(
-        self,
-        matrix: Matrix,
-        signal: _Signal,
-        plain: Directions | None,
-        stream: Stream | None,
-        strength: dict[str, float],
+        self, matrix: Matrix, signal: _Signal, plain: Directions, stream: Stream, strength: dict[str, float]
     ) -> MatrixNoise:
-        if stream is None or signal.directions is None or plain is None:
+        if not stream.samples and not bool(matrix.of(self.mean[matrix.parameter]).any()):
             return unmeasured(matrix, "no gradient: it is zero in every sample")
         if len(stream.samples) < LEAST // 2:
             few = f"only {len(stream.samples)} samples have a gradient that differs from the others'"
@@ -220,10 +209,6 @@ class _Run:
     def _advance(self) -> None:
         self.done += 1
         self.progress(self.done, self.total)
-
-
-def _directions(g: Tensor, count: int) -> Directions | None:
-    return leading_directions(g, count, _TOLERANCE) if bool(g.any()) else None
 
 
 def _check_count(count: int) -> None:

@@ -133,6 +133,8 @@ def _terms(noise: Tensor, axes: Axes, square: float) -> np.ndarray:
 
 def _largest_terms(noise: Tensor, u: Tensor, v: Tensor) -> Tensor:
     """max_ij u_i |E_ij| v_j for each column of u and v."""
+    if not v.shape[1]:
+        return noise.new_zeros(0)
     rows = max(1, _PIECE // noise.shape[1])
     most = []
     for start in range(0, noise.shape[0], rows):
