@@ -14,7 +14,7 @@ from rich.table import Table
 from entryclip.files import write_json
 from entryclip.provenance import commit
 
-from . import clip, diagnostics, matrix, noise, optimizers, quantile, regression
+from . import clip, diagnostics, matrix, noise, optimizers, quantile, regression, training
 
 BENCHMARKS = {
     "quantile": quantile,
@@ -24,6 +24,7 @@ BENCHMARKS = {
     "noise": noise,
     "diagnostics": diagnostics,
     "regression": regression,
+    "training": training,
 }
 
 

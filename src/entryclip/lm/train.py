@@ -125,11 +125,13 @@ class Run:
         trainer.processes.wait()
 
     def speed(self) -> dict[str, float | None]:
-        """Seconds in steps (not in evaluations), tokens per second, and the optimizer's share of the time."""
+        """Seconds in steps (not in evaluations), tokens per second, the optimizer's share of them, and memory."""
         trainer = self.trainer
+        peak = {"peak_bytes": trainer.peak_bytes()}
         if not trainer.seconds:
-            return {"seconds": 0.0, "tokens_per_second": None, "optimizer_share": None}
+            return {"seconds": 0.0, "tokens_per_second": None, "optimizer_share": None, **peak}
         return {
+            **peak,
             "seconds": trainer.seconds,
             "tokens_per_second": trainer.tokens / trainer.seconds,
             "optimizer_share": trainer.optimizer_seconds / trainer.seconds,
