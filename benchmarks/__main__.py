@@ -14,7 +14,7 @@ from rich.table import Table
 from entryclip.files import write_json
 from entryclip.provenance import commit
 
-from . import clip, diagnostics, matrix, noise, optimizers, quantile, regression, training
+from . import clip, diagnostics, matrix, noise, optimizers, probe, quantile, regression, training
 
 BENCHMARKS = {
     "quantile": quantile,
@@ -23,6 +23,7 @@ BENCHMARKS = {
     "optimizers": optimizers,
     "noise": noise,
     "diagnostics": diagnostics,
+    "probe": probe,
     "regression": regression,
     "training": training,
 }

@@ -21,6 +21,7 @@ __version__ = "0.1.0"
 _SUBPACKAGES = (
     "diagnostics",
     "experiments",
+    "integrations",
     "lm",
     "noise",
     "optim",

@@ -6,6 +6,8 @@ import pytest
 from entryclip import experiments
 from entryclip.cli import main
 
+COMMANDS = "reproduce, sweep, train, diagnose, theory, report, data"
+
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
@@ -21,8 +23,8 @@ from entryclip.cli import main
         (["reproduce", "operators", "--jobs"], "Missing value for argument '--jobs'"),
         (["reproduce", "operators", "--job", "3"], "Unrecognized options: --job, 3; Perhaps you meant: --jobs N"),
         (["reproduce"], f"Missing from entryclip reproduce: EXPERIMENT an experiment ({', '.join(experiments.NAMES)})"),
-        (["nope"], "Unrecognized options: nope; Available subcommands: reproduce, sweep, theory, report, data"),
-        ([], "Expected one of {reproduce, sweep, theory, report, data}; For full helptext, run entryclip --help"),
+        (["nope"], f"Unrecognized options: nope; Available subcommands: {COMMANDS}"),
+        ([], f"Expected one of {{{COMMANDS}}}; For full helptext, run entryclip --help"),
         (["data"], "Expected one of {prepare, fineweb}"),
         (["data", "prepare", "--val-every", "x"], "--val-every: must be a whole number, got 'x'"),
         (["report", "EMPTY"], "no results in"),

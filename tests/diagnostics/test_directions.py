@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from entryclip.diagnostics.directions import singular_directions
+from entryclip.diagnostics.directions import leading_directions, singular_directions
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,15 @@ def test_flat_spectrum_of_a_large_matrix():
 def test_one_by_one_and_one_row():
     assert singular_directions(np.array([[-3.0]]), [1]).gap.tolist() == [6.0]
     assert singular_directions(np.array([[3.0, 4.0]]), [1]).gap.tolist() == [5.0]
+
+
+def test_as_many_leading_directions_as_there_are():
+    rng = np.random.default_rng(5)
+    G = rng.standard_normal((30, 3)) @ rng.standard_normal((3, 20))
+    found = leading_directions(G, 8)
+    assert found.s.size == 3
+    np.testing.assert_allclose(found.s, np.linalg.svd(G)[1][:3])
+    assert leading_directions(np.eye(4), 2).s.size == 0  # none is determined
+    assert leading_directions(rng.standard_normal((4, 9)), 8).s.size == 4
+    with pytest.raises(ValueError, match="G is zero"):
+        leading_directions(np.zeros((3, 3)), 2)

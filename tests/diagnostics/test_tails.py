@@ -7,6 +7,7 @@ from libraries import CASES, make
 
 import entryclip as ec
 from entryclip.diagnostics import tail_index
+from entryclip.diagnostics.tails import tail_of_largest
 
 SIZE = 768 * 768
 # The true index; None where there is no power law. A mixture has 5 % of the law, 3 times as wide, in a Gaussian bulk.
@@ -147,3 +148,11 @@ def test_some_equal_entries_are_no_trouble(equal):
 def test_bad_input(x, keywords, words):
     with pytest.raises(ValueError, match=words):
         tail_index(x, **keywords)
+
+
+def test_the_largest_entries_are_enough():
+    x = np.abs(np.random.default_rng(0).standard_t(2, 200_000))
+    whole, part = tail_index(x), tail_of_largest(np.sort(x)[::-1][:2001], 200_000)
+    assert (part.verdict, part.index, part.interval, part.k) == (whole.verdict, whole.index, whole.interval, whole.k)
+    with pytest.raises(ValueError, match="more than 30 of the entries, got 30 of 5000"):
+        tail_of_largest(np.arange(30, 0, -1.0), 5000)

@@ -1,10 +1,8 @@
 """What a step takes beyond the state: one parameter at a time, as seen by torch's profiler and by tracemalloc."""
 
-import tracemalloc
-
 import pytest
 import torch
-from torch.profiler import ProfilerActivity, profile
+from memory import peak
 
 import entryclip as ec
 from entryclip import optim
@@ -12,22 +10,6 @@ from entryclip import optim
 SHAPE = (1024, 2048)
 SIZE = 4 * 1024 * 2048
 SCRATCH = 4 * (1 << 18) * 2  # what clips work in, whatever the size of the parameter
-
-
-def peak(step):
-    """The most memory in use at one time during a step, by torch and by numpy, above what was in use before."""
-    tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
-        step()
-    by_numpy = tracemalloc.get_traced_memory()[1] - before
-    tracemalloc.stop()
-    used = most = 0
-    for event in seen.profiler.kineto_results.events():
-        if event.name() == "[memory]":
-            used += event.nbytes()
-            most = max(most, used)
-    return most, by_numpy
 
 
 def stepper(make):

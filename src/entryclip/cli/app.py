@@ -5,13 +5,14 @@ from collections.abc import Sequence
 import tyro
 
 from .data import fineweb, prepare
+from .diagnose import diagnose
 from .experiments import reproduce, sweep
 from .parsing import Command, deferred, parse
 from .report import report
 from .theory import theory
 from .train import train
 
-COMMANDS: tuple[Command, ...] = (reproduce, sweep, train, theory, report)
+COMMANDS: tuple[Command, ...] = (reproduce, sweep, train, diagnose, theory, report)
 DATA: tuple[Command, ...] = (prepare, fineweb)  # `entryclip data ...`
 DESCRIPTION = "Spectral control of gradients by entry-wise clipping: the paper's experiments and what came of them."
 

@@ -1,6 +1,10 @@
 """Instruments: is gradient noise localized, how heavy is its tail, what does it do to the spectrum."""
 
 from .localization import Localization, localization
+from .measured import MatrixNoise
+from .monitor import Monitor, Reading
+from .probe import Report, probe
+from .recommend import Recommendation
 from .spectrum import (
     Correlation,
     Expansion,
@@ -18,12 +22,18 @@ __all__ = [
     "Expansion",
     "HillPlot",
     "Localization",
+    "MatrixNoise",
+    "Monitor",
+    "Reading",
+    "Recommendation",
     "Recovery",
+    "Report",
     "TailIndex",
     "detachment",
     "expansion",
     "localization",
     "max_entry_correlation",
+    "probe",
     "recovery",
     "spiked_sigma",
     "tail_index",

@@ -21,6 +21,10 @@ class Directions(NamedTuple):
     v: np.ndarray  # (n, count)
     gap: np.ndarray  # (count,): the distance to the nearest other eigenvalue of [[0, G], [G^T, 0]]
 
+    def take(self, at: np.ndarray) -> "Directions":
+        """Some of them."""
+        return Directions(self.u[:, at], self.s[at], self.v[:, at], self.gap[at])
+
 
 def singular_directions(G: Array, ks: Sequence[int]) -> Directions:
     """The singular triplets of these ranks (1 is the largest); an error where a direction is not determined by G.
@@ -28,24 +32,48 @@ def singular_directions(G: Array, ks: Sequence[int]) -> Directions:
     >>> singular_directions(np.diag([3.0, 2.0, 0.0]), [1, 2]).gap.tolist()
     [1.0, 1.0]
     """
-    g = finite_matrix(G, "G")
-    if not g.any():
-        raise ValueError("G is zero: it has no singular directions")
+    g = _nonzero(G)
     shorter = min(g.shape)
     wrong = [k for k in ks if not isinstance(k, int | np.integer) or isinstance(k, bool) or not 1 <= k <= shorter]
     if not ks or wrong:
         raise ValueError(f"k must be from 1 to {shorter}, the shorter side of G, got {wrong or list(ks)}")
-    top = np.abs(g).max()
-    u, s, v, residual = leading_triplets(g / top, min(max(ks) + 1, shorter), _TOLERANCE)
-    noise = max(max(g.shape) * 2.0**-52 * s[0], _precision(G) * float(np.linalg.norm(g / top)) / shorter**0.5)
-    rank = int(np.count_nonzero(s > noise))  # what lies below is rounding
+    found, rank, determined = _triplets(G, g, max(ks), _TOLERANCE)
     if max(ks) > rank:
         raise ValueError(f"k must be at most {rank}, the rank of G, got {max(ks)}")
-    gap, at = _gaps(s, g.shape), np.array(ks) - 1
-    for i in at[np.maximum(residual[at] * s[0] / _ANGLE, noise) > gap[at]]:
-        values = f"its distance to the next is {gap[i] / s[0]:.1e} of the largest"
+    at = np.array(ks) - 1
+    for i in at[~determined[at]]:
+        values = f"its distance to the next is {found.gap[i] / found.s[0]:.1e} of the largest"
         raise ValueError(f"singular value {i + 1} of G is not simple, {values}: its directions are not determined")
-    return Directions(u[:, at], top * s[at], v[:, at], top * gap[at])
+    return found.take(at)
+
+
+def leading_directions(G: Array, count: int, tol: float = _TOLERANCE) -> Directions:
+    """The first `count` triplets, or as many of them as G determines.
+
+    >>> leading_directions(np.diag([3.0, 2.0, 1.0, 1.0, 0.0]), 4).s.round(9).tolist()
+    [3.0, 2.0]
+    """
+    found, rank, determined = _triplets(G, _nonzero(G), min(count, *G.shape), tol)
+    first = int(np.append(determined[:rank], False).argmin())
+    return found.take(np.arange(first))
+
+
+def _nonzero(G: Array) -> np.ndarray:
+    g = finite_matrix(G, "G")
+    if not g.any():
+        raise ValueError("G is zero: it has no singular directions")
+    return g
+
+
+def _triplets(G: Array, g: np.ndarray, count: int, tol: float) -> tuple[Directions, int, np.ndarray]:
+    """The first `count`, the rank as far as it is seen, and which of them are determined."""
+    top, shorter = np.abs(g).max(), min(g.shape)
+    u, s, v, residual = leading_triplets(g / top, min(count + 1, shorter), tol)
+    noise = max(max(g.shape) * 2.0**-52 * s[0], _precision(G) * float(np.linalg.norm(g / top)) / shorter**0.5)
+    rank = int(np.count_nonzero(s > noise))  # what lies below is rounding
+    gap = _gaps(s, g.shape)
+    determined = (np.maximum(residual * s[0] / _ANGLE, noise) <= gap)[:count]
+    return Directions(u, top * s, v, top * gap).take(np.arange(count)), rank, determined
 
 
 def leading_triplets(x: np.ndarray, k: int, tol: float) -> tuple[np.ndarray, ...]:

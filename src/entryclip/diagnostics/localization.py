@@ -5,15 +5,17 @@
     R     = r_max / r
     R-hat = R / median of R under Gaussian noise   Eq. normalized_localization
 
-R-hat far above 1: single entries stand out. Far below 1: E is aligned with u v^T. Near 1: like Gaussian noise. Even for
-that, R is violently heavy-tailed, as r can come close to 0 (P(R-hat > 10) is 17 %, the mean is infinite), and it may
-exceed 1, as terms cancel. So look at the median over several E beside its null band, never at one number or a mean.
+R-hat far above 1: single entries stand out. Far below 1: E is aligned with u v^T. Near 1: like Gaussian noise. Beware
+of k > 1: noise aligned with *another* direction of G has a projection that cancels and large terms that do not, and so
+R-hat far above 1 with no entry that stands out. Even for Gaussian noise R is violently heavy-tailed, as r can come
+close to 0 (P(R-hat > 10) is 17 %, the mean is infinite), and it may exceed 1, as terms cancel. So look at the median
+over several E beside its null band, never at one number or a mean.
 
 Take G from other samples than E, by a robust mean: a spike that is also in G captures u and v and blinds the test.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -37,6 +39,12 @@ class Localization:
         np.ndarray
     )  # (count, 2): over how many entries u and v are spread; near 1, they see one row or column
     nulls: tuple[Null, ...] = field(repr=False)  # one per k
+
+    def only(self) -> "Localization":
+        """Of a single k: the arrays without their last dimension."""
+        (k,) = self.k if isinstance(self.k, tuple) else (self.k,)
+        names = ("r", "r_max", "ratio", "normalized", "p_spike", "p_aligned")
+        return replace(self, k=k, **{name: getattr(self, name)[..., 0] for name in names})
 
     @property
     def draws(self) -> int:
@@ -89,19 +97,37 @@ def localization(
     u, _, v, _ = singular_directions(G, ks)
     found = [_project(e, u, v) for e in matrices(E, "E", G.shape)]
     r, r_max = np.array(found).transpose(1, 0, 2).reshape(2, *E.shape[:-2], len(ks))
-    nulls = tuple([gaussian_null(a, b, generator) for a, b in zip(u.T, v.T, strict=True)])
+    ratios = from_projections(ks, r, r_max, u, v, generator=generator)
+    return ratios.only() if one else ratios
+
+
+def from_projections(
+    ks: Sequence[int],
+    r: np.ndarray,
+    r_max: np.ndarray,
+    u: np.ndarray,
+    v: np.ndarray,
+    *,
+    generator: np.random.Generator | None = None,
+    draws: int | None = None,
+) -> Localization:
+    """As `localization`, where r and r_max, (..., len(ks)), are known; `u`, (m, len(ks)), and `v` are the directions.
+
+    `draws` as for `gaussian_null`.
+
+    >>> ones = np.ones((50, 1)) / 50**0.5
+    >>> print(from_projections([1], np.array([[4e-3]]), np.array([[4e-5]]), ones, ones))
+    k = 1: R-hat 0.844 of one draw, Gaussian band [0.088, 4.6e+02]: like Gaussian noise
+    """
+    nulls = tuple([gaussian_null(a, b, generator, draws=draws) for a, b in zip(u.T, v.T, strict=True)])
     with np.errstate(divide="ignore"):
         ratio = r_max / r  # r = 0: the terms cancel to nothing, and R is infinite
     normalized, p_spike, p_aligned = np.empty((3, *ratio.shape))
     for i, null in enumerate(nulls):
         normalized[..., i] = ratio[..., i] / null.median
         p_spike[..., i], p_aligned[..., i] = null.above(ratio[..., i]), null.below(ratio[..., i])
-    columns = {"r": r, "r_max": r_max, "ratio": ratio, "normalized": normalized}
-    columns |= {"p_spike": p_spike, "p_aligned": p_aligned}
-    if one:
-        columns = {name: column[..., 0] for name, column in columns.items()}
     spread = np.array([[participation(a), participation(b)] for a, b in zip(u.T, v.T, strict=True)])
-    return Localization(ks[0] if one else tuple(ks), **columns, participation=spread, nulls=nulls)
+    return Localization(tuple(ks), r, r_max, ratio, normalized, p_spike, p_aligned, spread, nulls)
 
 
 def _project(e: np.ndarray, u: np.ndarray, v: np.ndarray) -> tuple[list[float], list[float]]:
@@ -120,7 +146,8 @@ def _project(e: np.ndarray, u: np.ndarray, v: np.ndarray) -> tuple[list[float], 
 
 def _line(k: int, median: float, band: np.ndarray, draws: int) -> str:
     low, high = band
-    words = "single entries stand out" if median > high else "like Gaussian noise"
+    spikes = "single entries stand out" + (", or E is aligned with another direction of G" if k > 1 else "")
+    words = spikes if median > high else "like Gaussian noise"
     words = "aligned with G" if median < low else words
     of = f"median R-hat {median:.3g} of {draws} draws" if draws > 1 else f"R-hat {median:.3g} of one draw"
     return f"k = {k}: {of}, Gaussian band [{low:.2g}, {high:.2g}]: {words}"

@@ -23,6 +23,7 @@ from scipy import optimize, special
 _STEP = 1 / 64  # bins of log|u| and log|v|: an error of 4e-5, as it is of second order
 _REACH = 12.0  # weights below e^-12 of the largest are never the largest term; they count in the sum alone
 _LEVELS = (np.arange(400) + 0.5) / 400  # of the distribution of M
+_BEYOND = 7.5  # P(|Z| > 7.5) is 6e-14: none of 10^9 entries
 _FEW = 8  # effective entries below which the sum of the others is not normal: Monte Carlo
 _EXACT = 4096  # the largest weights, drawn one by one in Monte Carlo; the sum of the others is one normal number
 
@@ -121,6 +122,7 @@ class MonteCarlo(Null):
     """By drawing: ratios in order. A probability is at least 1 / (draws + 1)."""
 
     ratios: np.ndarray = field(repr=False)
+    known: dict[int, np.ndarray] = field(default_factory=dict, repr=False, compare=False)  # medians of so many draws
 
     def above(self, ratio: np.ndarray) -> np.ndarray:
         below = np.searchsorted(self.ratios, np.asarray(ratio) * (1 - 1e-12), side="left")
@@ -141,19 +143,25 @@ class MonteCarlo(Null):
 
     def _medians(self, draws: int) -> np.ndarray:
         """Medians of groups drawn anew from the ratios, always the same ones."""
-        groups = max(2_000_000 // draws, 200)
-        return np.median(np.random.default_rng(0).choice(self.ratios, (groups, draws)), axis=-1)
+        if draws not in self.known:
+            groups = max(2_000_000 // draws, 200)
+            self.known[draws] = np.median(np.random.default_rng(0).choice(self.ratios, (groups, draws)), axis=-1)
+        return self.known[draws]
 
 
-def gaussian_null(u: np.ndarray, v: np.ndarray, generator: np.random.Generator | None = None) -> Null:
+def gaussian_null(
+    u: np.ndarray, v: np.ndarray, generator: np.random.Generator | None = None, *, draws: int | None = None
+) -> Null:
     """The law of R for these directions: in closed form, or by drawing where few entries carry all the weight.
+
+    `draws` is how often to draw then (None: as often as a second allows).
 
     >>> gaussian_null(np.ones(50) / 50**0.5, np.ones(40) / 40**0.5), gaussian_null(np.eye(9)[0], np.eye(9)[1])
     (ClosedForm(), MonteCarlo())
     """
     if participation(u) * participation(v) >= _FEW:
         return closed_form(u, v)
-    return monte_carlo(u, v, None, generator or np.random.default_rng(0))
+    return monte_carlo(u, v, draws, generator or np.random.default_rng(0))
 
 
 def participation(u: np.ndarray) -> float:
@@ -167,8 +175,8 @@ def participation(u: np.ndarray) -> float:
 
 def closed_form(u: np.ndarray, v: np.ndarray) -> ClosedForm:
     """Quadrature nodes from the histogram of the weights |u_i v_j|."""
-    weight, count = _weights(u, v)
-    t = _quantiles_of_largest(weight, count)[:, None]
+    t, weight, count = _quantiles_of_largest(*_weights(u, v))
+    t = t[:, None]
     a = t / weight
     mass, density = special.erf(a / math.sqrt(2)), 2 * _normal_density(a)
     lost = a * density / mass  # how much of its variance a normal number loses when cut off at a
@@ -178,16 +186,21 @@ def closed_form(u: np.ndarray, v: np.ndarray) -> ClosedForm:
     return ClosedForm(t[:, 0], np.sqrt(np.clip(variance, 1e-12, None)))
 
 
-def _quantiles_of_largest(weight: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """M at the levels: on a coarse grid of t first, then on a fine one where its distribution function rises."""
+def _quantiles_of_largest(weight: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """M at the levels: on a coarse grid of t first, then on a fine one where its distribution function rises.
+
+    And the weights that have a part in it: a term of a smaller one would have to be _BEYOND standard deviations out.
+    """
     ends = np.array([1e-3, 10.0]) * weight[0]
     for size in (100, 400):
+        near = weight > ends[0] / _BEYOND
+        weight, count = weight[near], count[near]
         grid = np.geomspace(ends[0], ends[1], size)
         log = np.log(special.erf(grid[:, None] / weight / math.sqrt(2))) @ count
         rises = np.flatnonzero((log > -30) & (log < -1e-7))
         ends = grid[[max(rises[0] - 1, 0), min(rises[-1] + 1, size - 1)]]
     gumbel = -np.log(-log[rises])  # nearly a straight line in log t
-    return np.exp(np.interp(-np.log(-np.log(_LEVELS)), gumbel, np.log(grid[rises])))
+    return np.exp(np.interp(-np.log(-np.log(_LEVELS)), gumbel, np.log(grid[rises]))), weight, count
 
 
 def monte_carlo(u: np.ndarray, v: np.ndarray, draws: int | None, generator: np.random.Generator) -> MonteCarlo:
@@ -197,8 +210,9 @@ def monte_carlo(u: np.ndarray, v: np.ndarray, draws: int | None, generator: np.r
     spread = math.sqrt(max(1 - float(weight @ weight), 0.0))
     spread = spread if spread > 1e-7 else 0.0
     ratios = []
-    for start in range(0, draws, 500):
-        terms = weight * generator.standard_normal((min(500, draws - start), weight.size))
+    at_once = max(2**17 // weight.size, 1)  # what stays in the cache
+    for start in range(0, draws, at_once):
+        terms = weight * generator.standard_normal((min(at_once, draws - start), weight.size))
         total = terms.sum(-1) + spread * generator.standard_normal(len(terms))
         ratios.append((np.abs(terms).max(-1) / total) ** 2)
     return MonteCarlo(np.sort(np.concatenate(ratios)))

@@ -128,16 +128,24 @@ def max_entry_correlation(E: Array, level: float = 0.95) -> Correlation:
     >>> round(found.rho, 2), [round(end, 2) for end in found.interval]
     (0.98, [0.96, 0.99])
     """
+    found = [(np.abs(e).max(), leading_triplets(e, 1, 1e-4)[1][0]) for e in matrices(E, "E", E.shape[-2:])]
+    return rank_correlation(*np.array(found).T, level=level)
+
+
+def rank_correlation(largest: np.ndarray, sigma: np.ndarray, *, level: float = 0.95) -> Correlation:
+    """As `max_entry_correlation`, where max |E_ij| and sigma_1(E) of each matrix are known.
+
+    >>> rank_correlation(np.arange(9.0), np.arange(9.0) ** 2).rho
+    1.0
+    """
     if not 0 < level < 1:
         raise ValueError(f"level must be in (0, 1), got {level}")
-    found = [(np.abs(e).max(), leading_triplets(e, 1, 1e-4)[1][0]) for e in matrices(E, "E", E.shape[-2:])]
-    if len(found) < 5:
-        raise ValueError(f"a correlation needs 5 or more matrices, got {len(found)}")
-    largest, sigma = np.array(found).T
+    if len(largest) < 5:
+        raise ValueError(f"a correlation needs 5 or more matrices, got {len(largest)}")
     if np.ptp(largest) == 0 or np.ptp(sigma) == 0:
         raise ValueError("max |E| or sigma_1(E) is the same for all matrices: there is no correlation")
     rho = float(stats.spearmanr(largest, sigma).statistic)
-    return Correlation(rho, _interval(rho, len(found), level), largest, sigma)
+    return Correlation(rho, _interval(rho, len(largest), level), largest, sigma)
 
 
 def _interval(rho: float, n: int, level: float) -> tuple[float, float]:

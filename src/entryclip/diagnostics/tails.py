@@ -85,9 +85,20 @@ def tail_index(x: Array, *, cap: float = 0.01, level: float = 0.95) -> TailIndex
     >>> print(tail_index(x / torch.randn(768, 768, generator=generator)))
     power law, index 1 [0.95, 1.1]
     """
-    top, count = _largest(x, cap)
+    return tail_of_largest(*_largest(x, cap), level=level)
+
+
+def tail_of_largest(top: np.ndarray, count: int, *, level: float = 0.95) -> TailIndex:
+    """As `tail_index`, where only the largest magnitudes of `count` non-zero ones were kept, largest first.
+
+    >>> x = np.sort(np.random.default_rng(0).pareto(2.0, 100_000) + 1)[::-1]
+    >>> print(tail_of_largest(x[:1001], 100_000))
+    power law, index 1.9 [1.6, 2.7]
+    """
     if not 0 < level < 1:
         raise ValueError(f"level must be in (0, 1), got {level}")
+    if not _FIRST < len(top) <= count:
+        raise ValueError(f"a tail needs more than {_FIRST} of the entries, got {len(top)} of {count}")
     log = np.log(top)
     if log[0] - log[_FIRST] < 1e-12:
         return _tied(log)

@@ -20,6 +20,7 @@ NAMES = (
     "spectral-mse",
     "spectral-control",
     "tails",
+    "probe-trust",
     "regression",
     "pretraining",
     "spike",

@@ -134,9 +134,18 @@ def _layout(name: str, p: Tensor, module: nn.Module) -> dict[str, Any]:
     if type(module).__name__ == "Conv1D":  # Hugging Face's: a Linear stored as (in, out)
         layout["transposed"] = True
     rows, columns = (p.shape[1], p.shape[0]) if layout.get("transposed") else (p.shape[0], p.shape[-1])
-    if p.ndim == 2 and _FUSED.search(name) and rows == 3 * columns:
+    if p.ndim == 2 and is_fused(name) and rows == 3 * columns:
         layout["blocks"] = 3
     return layout
+
+
+def is_fused(name: str) -> bool:
+    """Whether a parameter of this name holds queries, keys and values.
+
+    >>> is_fused("blocks.0.attn.qkv_w"), is_fused("blocks.0.attn.c_proj.weight")
+    (True, False)
+    """
+    return _FUSED.search(name) is not None
 
 
 def _own_options(method: str, lr: float) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """What the page shows: a section for each experiment and sweep in a folder, and what is missing there."""
 
+import dataclasses
 import itertools
 import shlex
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from .. import experiments
+from ..experiments import diagnosis
 from ..experiments.store import load_record, load_rows
 from ..files import read_sealed
 from ..provenance import config_hash
@@ -19,10 +21,12 @@ Section = dict[str, Any]
 
 
 def all_sections(results: Path) -> list[Section]:
-    """Of the experiments in their order, then of the sweeps."""
+    """Of the experiments in their order, then of the sweeps, then of models that were diagnosed."""
     found = [_experiment(results, name) for name in experiments.NAMES if _is_there(results / name)]
     sweeps = sorted((results / "sweeps").glob("*/record.json"))
-    return found + [_sweep(results, path.parent) for path in sweeps]
+    diagnoses = sorted((results / diagnosis.FOLDER).glob("*/record.json"))
+    found += [_sweep(results, path.parent) for path in sweeps]
+    return found + [_diagnosis(results, path.parent) for path in diagnoses]
 
 
 def all_missing(results: Path) -> list[dict[str, Any]]:
@@ -51,11 +55,7 @@ def _reason(path: Path) -> str:
 def _experiment(results: Path, name: str) -> Section:
     module, folder = experiments.find(name), results / name
     record = load_record(folder)
-    figures = [
-        _figure(results, folder / f"{figure}.svg", caption)
-        for figure, caption in module.CAPTIONS.items()
-        if (folder / f"{figure}.svg").exists()
-    ]
+    figures = _figures(results, folder, module.CAPTIONS)
     full, quick = config_hash(module.Config()), config_hash(module.Config.quick())
     flags = ["--quick"] if record["config_hash"] == quick != full else []
     tables = [_table(caption, rows, len(rows)) for caption, rows in (record.get("tables") or {}).items()]
@@ -72,6 +72,20 @@ def _sweep(results: Path, folder: Path) -> Section:
     return _section(results, folder, record, title=title, command=command, figures=[], tables=[])
 
 
+def _diagnosis(results: Path, folder: Path) -> Section:
+    record = load_record(folder)
+    config, standard = record["config"], dataclasses.asdict(diagnosis.Config(""))
+    options = [f"--{key}" for key in ("directions", "samples") if config[key] != standard[key]]
+    values = [str(config[option[2:]]) for option in options]
+    words = [word for pattern in config["where"] for word in ("--where", pattern)]
+    words += [word for pair in zip(options, values, strict=True) for word in pair]
+    command = _command("diagnose", config["source"], *words, out=results)
+    title = f"Gradient noise of {config['source']}: {record['summary'][0]}"
+    tables = [_table(caption, rows, len(rows)) for caption, rows in (record.get("tables") or {}).items()]
+    figures = _figures(results, folder, diagnosis.CAPTIONS)
+    return _section(results, folder, record, title=title, command=command, figures=figures, tables=tables)
+
+
 def _section(results: Path, folder: Path, record: dict[str, Any], **more: Any) -> Section:
     rows = folder / "rows.jsonl"
     link, count, preview = rows.relative_to(results).as_posix(), 0, None
@@ -83,6 +97,11 @@ def _section(results: Path, folder: Path, record: dict[str, Any], **more: Any) -
     record.setdefault("failed", [])
     found = {"name": folder.name, "anchor": folder.name, "record": record, "rows": link, "count": count}
     return {**found, "preview": preview, **more}
+
+
+def _figures(results: Path, folder: Path, captions: dict[str, str]) -> list[dict[str, Any]]:
+    paths = {folder / f"{name}.svg": caption for name, caption in captions.items()}
+    return [_figure(results, path, caption) for path, caption in paths.items() if path.exists()]
 
 
 def _figure(results: Path, path: Path, caption: str) -> dict[str, Any]:

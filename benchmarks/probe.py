@@ -1,0 +1,89 @@
+"""The probe against the backward passes it makes, and the monitor against the training it watches."""
+
+import time
+from collections.abc import Iterator
+
+import torch
+
+from entryclip.diagnostics import Monitor, probe
+from entryclip.lm.gpt import GPT, Config
+
+from .timing import Result, milliseconds
+
+LENGTH, SAMPLES, STEPS = 1024, 64, 40
+SIZES = Config(
+    vocabulary=4096, separator=4095, layers=8, width=256, heads=2, head_size=128, value_tables=2,
+    without_attention=(5,), long_layers=(0, 7), window=LENGTH,
+)  # fmt: skip
+
+
+def run() -> Iterator[Result]:
+    model, batches = trained()
+    yield whole_probe(model, batches)
+    yield watched_training(model, batches)
+
+
+def trained() -> tuple[GPT, list[torch.Tensor]]:
+    """10M parameters, a few steps from the start, so that every matrix has a gradient."""
+    torch.manual_seed(0)
+    model = GPT(SIZES)
+    batches = [torch.randint(4095, (LENGTH + 1,)) for _ in range(SAMPLES)]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for batch in batches[:5]:
+        one_pass(model, batch)
+        optimizer.step()
+    return model, batches
+
+
+def loss(model: torch.nn.Module, batch: torch.Tensor) -> torch.Tensor:
+    return model(batch[:-1], batch[1:])
+
+
+def one_pass(model: torch.nn.Module, batch: torch.Tensor) -> None:
+    model.zero_grad()
+    loss(model, batch).backward()
+
+
+def whole_probe(model: GPT, batches: list[torch.Tensor]) -> Result:
+    """Its passes alone are timed before it and after it: the machine is shared."""
+    seen: list[int] = []
+    before = timed_passes(model, batches[:8])
+    start = time.perf_counter()
+    report = probe(model, loss, batches, progress=lambda done, _: seen.append(done))
+    whole = time.perf_counter() - start
+    alone = len(seen) * (before + timed_passes(model, batches[:8])) / 2
+    assert len(report.matrices) == 44
+    assert all(matrix.samples == 31 for matrix in report.matrices)
+    detail = f"{whole:.0f} s against {alone:.0f} s for {len(seen)} passes"
+    return Result(
+        "probe / its backward passes, 10M parameters, 64 samples of 1024 tokens", whole / alone, 1.3, False, detail
+    )
+
+
+def timed_passes(model: GPT, batches: list[torch.Tensor]) -> float:
+    """Seconds of one pass."""
+    start = time.perf_counter()
+    for batch in batches:
+        one_pass(model, batch)
+    return (time.perf_counter() - start) / len(batches)
+
+
+def watched_training(model: GPT, batches: list[torch.Tensor]) -> Result:
+    """The monitor's own time, all of its renewals and one reading, over that of 100 steps of training."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    monitor, own, steps = Monitor(model, every=100), 0.0, []
+    for i in range(100):
+        if i < STEPS:  # the others cost the same
+            start = time.perf_counter()
+            one_pass(model, batches[i])
+            optimizer.step()
+            steps.append(time.perf_counter() - start)
+        start = time.perf_counter()
+        monitor.step()
+        own += time.perf_counter() - start
+    assert len(monitor.readings) == 44
+    share = own / (100 * sum(steps) / len(steps))
+    detail = f"{milliseconds(own)} in 100 steps of {milliseconds(sum(steps) / len(steps))}"
+    return Result(
+        "Monitor(every=100), share of training, 10M parameters, 1024 tokens a step", share, 0.02, False, detail
+    )

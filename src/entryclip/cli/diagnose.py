@@ -1,0 +1,120 @@
+"""`entryclip diagnose`: does the gradient noise of your model call for entry-wise clipping?"""
+
+import importlib.util
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import arg
+
+from .options import Folder
+from .report import report as write_report
+from .terminal import say
+
+if TYPE_CHECKING:
+    from ..diagnostics import Report
+
+Source = Annotated[str, arg(metavar="FILE.py:FUNCTION")]
+Patterns = Annotated[tuple[str, ...], arg(metavar="PATTERN")]
+Count = Annotated[int, arg(metavar="N")]
+
+
+def diagnose(
+    source: Source, /, where: Patterns = (), directions: Count = 8, samples: Count = 64, out: Folder = Path("out")
+) -> int:
+    """Measure the gradient noise of a model, matrix by matrix: a table, rows, and a section of the report.
+
+    Args:
+        source: a function without arguments that returns model, loss and batches, as model.py:make; loss(model, batch)
+            is one number, and each batch is one sample of the noise
+        where: matrices to look at, by name, with wildcards: "blocks.*.attn.qkv_w.v"; all hidden ones unless given
+        directions: singular directions of the gradient to look along
+        samples: batches to take
+        out: the folder for the results
+    """
+    from ..diagnostics import probe
+    from ..experiments.diagnosis import FOLDER, Config, save_diagnosis
+    from ..experiments.store import check_folder
+
+    check_folder(out)
+    config = Config(source, where, directions, samples)
+    model, loss, batches = load(source)
+    start = time.perf_counter()
+    with _progress() as progress:
+        found = probe(model, loss, batches, where or None, directions, samples=samples, progress=progress)
+    show(found)
+    folder = out / FOLDER / f"{Path(source.rpartition(':')[0]).stem}-{source.rpartition(':')[2]}"
+    save_diagnosis(found, config, folder, time.perf_counter() - start)
+    say(f"rows: {folder / 'rows.jsonl'}")
+    return write_report(out)
+
+
+def load(source: str) -> tuple[Any, Callable[..., Any], Any]:
+    """What the function returns: model, loss, batches."""
+    name, colon, function = source.rpartition(":")
+    path = Path(name)
+    if not colon or not function.isidentifier() or path.suffix != ".py":
+        raise ValueError(f"the model must be given as FILE.py:FUNCTION, got {source!r}")
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    make = getattr(_module(path), function, None)
+    if not callable(make):
+        raise ValueError(f"{path} has no function {function}")
+    made = make()
+    if not isinstance(made, tuple) or len(made) != 3:
+        raise ValueError(f"{source} must return model, loss and batches, got {_kind(made)}")
+    model, loss, batches = made
+    for what, good, value in (
+        ("a torch module", hasattr(model, "named_parameters"), model),
+        ("a function loss(model, batch)", callable(loss), loss),
+        ("batches to iterate over", hasattr(batches, "__iter__"), batches),
+    ):
+        if not good:
+            raise ValueError(f"{source} must return {what} among the three, got {_kind(value)}")
+    return model, loss, batches
+
+
+def _kind(value: object) -> str:
+    return f"a tuple of {len(value)}" if isinstance(value, tuple) else type(value).__name__
+
+
+def _module(path: Path) -> Any:
+    """The file as a module; what lies beside it can be imported by it, as when it is run."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"{path} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.parent.resolve()))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.pop(0)
+    return module
+
+
+def show(found: "Report") -> None:
+    """The table, as wide as the terminal allows, and the answer."""
+    from rich.console import Console
+
+    from ..diagnostics.table import NARROW, aligned
+
+    console, table = Console(), aligned(found.matrices)
+    if console.is_terminal and max(map(len, table.splitlines())) > console.width:
+        table = aligned(found.matrices, NARROW)
+    for line in [*table.splitlines(), *found.summary()]:
+        say(line)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """A bar of gradients."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("gradients"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, transient=True, disable=not Console().is_terminal) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

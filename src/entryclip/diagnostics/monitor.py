@@ -1,0 +1,149 @@
+"""Gradient noise while a model trains, on the gradients that a step has anyway.
+
+The noise of a step is its gradient less the running mean of the gradients before it, so it costs no further backward
+pass. A reading asks what the probe's advice rests on: does one entry carry the largest singular value of the noise?
+One R-hat of one step says nothing (for Gaussian noise it exceeds 10 in one of six), so there is none here: see `probe`.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..arrays import widen
+from ..clip import Clip
+from ..operators import hard_clip
+from ..quantile import quantile_abs
+from ..sharded import whole
+from ..thresholds import Scale
+from .lanczos import leading_triplet
+from .slices import Matrix, select
+
+_PARTS = 10  # of `every`: how often the running mean is renewed
+_BETA = 0.9  # its memory: ten renewals, that is about `every` steps
+_FIRST = 3  # renewals before the first reading
+_LIMIT = Clip(hard_clip, Scale(5.0))  # of a change of the mean: else a spike would be seen for steps to come
+
+
+class Reading(NamedTuple):
+    """The noise of one matrix at one step."""
+
+    step: int
+    name: str
+    sigma: float  # its largest singular value
+    share: float  # of sigma that the largest entry carries
+    row: int
+    column: int
+    size: float  # of that entry, in scales: the median of the non-zero |E_ij| over 0.6745
+
+    @property
+    def spiked(self) -> bool:
+        """Whether one entry carries more than half of sigma_1."""
+        return self.share > 0.5
+
+    def __str__(self) -> str:
+        place = f"row {self.row} column {self.column}"
+        return f"step {self.step}, {self.name}, {place}: {self.share:.0%} of sigma_1, {self.size:.3g} scales"
+
+
+class Monitor:
+    """Call `step()` after every backward pass, when gradients are unscaled and before they are cleared.
+
+    every      steps from one reading to the next
+    where      patterns of names (default: all hidden matrices)
+
+    It keeps one more gradient, the running mean, in fp32. `readings` holds everything it saw, `spikes()` what matters.
+
+    >>> _ = torch.manual_seed(0)
+    >>> model = nn.Linear(40, 30, bias=False)
+    >>> monitor = Monitor(model, every=10)
+    >>> for step in range(1, 31):
+    ...     model.weight.grad = torch.randn(30, 40)
+    ...     if step == 20:
+    ...         model.weight.grad[3, 5] = 100.0
+    ...     _ = monitor.step()
+    >>> [(reading.step, reading.spiked) for reading in monitor.readings]
+    [(10, False), (20, True), (30, False)]
+    >>> print(monitor.spikes()[0])
+    step 20, weight, row 3 column 5: 99% of sigma_1, 99.2 scales
+    """
+
+    def __init__(self, model: nn.Module, every: int = 100, where: str | Sequence[str] | None = None) -> None:
+        if not isinstance(every, int) or isinstance(every, bool) or every < 1:
+            raise ValueError(f"every must be a whole number of steps >= 1, got {every!r}")
+        chosen = select(model, where)
+        self.every, self.steps = every, 0
+        self.readings: list[Reading] = []
+        self.skipped = 0  # readings and renewals with NaN or infinite gradients
+        self._parameters = {name: model.get_parameter(name) for name in chosen.parameters}
+        self._matrices: dict[str, list[Matrix]] = {name: [] for name in chosen.parameters}
+        for matrix in chosen.matrices:
+            self._matrices[matrix.parameter].append(matrix)
+        self._means: dict[str, Tensor] = {}
+        self._renewals = 0
+
+    @torch.no_grad()
+    def step(self) -> list[Reading]:
+        """Count a step; the readings, where it is one of the `every`-th and there is a mean to compare with."""
+        self.steps += 1
+        reads, renews = self.steps % self.every == 0, self.steps % max(self.every // _PARTS, 1) == 0
+        if not (reads or renews):
+            return []
+        gradients = {name: p.grad for name, p in self._parameters.items() if p.grad is not None}
+        dense = {name: widen(whole(g.to_dense() if g.is_sparse else g)) for name, g in gradients.items()}
+        if not all(math.isfinite(float(g.sum())) for g in dense.values()):
+            self.skipped += 1
+            return []
+        found = self._read(dense) if reads and self._renewals >= _FIRST else []
+        if renews:
+            self._renew(dense)
+        self.readings += found
+        return found
+
+    def spikes(self) -> list[Reading]:
+        """The readings with an entry that carries more than half of sigma_1."""
+        return [reading for reading in self.readings if reading.spiked]
+
+    def metrics(self) -> dict[str, float]:
+        """The latest readings in a few numbers, for a logger; empty where there is none yet."""
+        if not self.readings:
+            return {}
+        latest = [reading for reading in self.readings if reading.step == self.readings[-1].step]
+        return {
+            "noise/spiked": sum(reading.spiked for reading in latest) / len(latest),
+            "noise/largest_share": max(reading.share for reading in latest),
+            "noise/largest_size": max(reading.size for reading in latest),
+        }
+
+    def _read(self, gradients: dict[str, Tensor]) -> list[Reading]:
+        found = []
+        for name, g in gradients.items():
+            if name in self._means:
+                noise = g - self._means[name]
+                found += [_reading(self.steps, matrix.name, matrix.of(noise)) for matrix in self._matrices[name]]
+        return [reading for reading in found if reading is not None]
+
+    def _renew(self, gradients: dict[str, Tensor]) -> None:
+        """The mean of the first few, then one that forgets. A spike moves it no further than any entry may."""
+        self._renewals += 1
+        weight = max(1 - _BETA, 1 / self._renewals)
+        for name, g in gradients.items():
+            if name in self._means:
+                self._means[name].add_(_LIMIT(g - self._means[name]), alpha=weight)
+            else:
+                self._means[name] = g.clone()
+
+
+def _reading(step: int, name: str, noise: Tensor) -> Reading | None:
+    """None where there is no noise at all."""
+    top = float(noise.abs().amax())
+    if top == 0:
+        return None
+    unit = noise / top
+    row, column = divmod(int(unit.abs().argmax()), unit.shape[1])
+    u, sigma, v = leading_triplet(unit)
+    share = float((u[row] * v[column]).abs()) / sigma
+    scale = float(quantile_abs(unit, 0.5, nonzero=True)) / 0.6745
+    return Reading(step, name, sigma * top, share, row, column, 1 / scale)

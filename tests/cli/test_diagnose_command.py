@@ -1,0 +1,114 @@
+import json
+
+import pytest
+
+from entryclip.cli import main
+
+FILE = """
+import torch
+from beside import SHAPE
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calm, self.spiky = (torch.nn.Parameter(torch.zeros(SHAPE)) for _ in range(2))
+
+def loss(model, number):
+    g = torch.Generator().manual_seed(number)
+    noise = torch.randn(2, *SHAPE, generator=g)
+    noise[1].view(-1)[torch.randint(noise[1].numel(), (1,), generator=g)] = 60.0
+    return (model.calm * noise[0]).sum() + (model.spiky * noise[1]).sum()
+
+def make():
+    return Model(), loss, range(44)
+
+def hostile():
+    model = Model()
+    model.register_parameter("<b>spiky", model._parameters.pop("spiky"))
+    return model, lambda m, i: loss(type("M", (), {"calm": m.calm, "spiky": m._parameters["<b>spiky"]}), i), range(44)
+
+three = 3
+
+def nothing():
+    return Model(), loss
+
+def no_model():
+    return 1, loss, range(44)
+
+def no_batches():
+    return Model(), loss, 44
+"""
+
+
+@pytest.fixture
+def source(tmp_path):
+    (tmp_path / "model.py").write_text(FILE)
+    (tmp_path / "beside.py").write_text("SHAPE = (30, 40)\n")
+    return tmp_path / "model.py"
+
+
+def test_a_table_rows_and_a_section_of_the_report(source, tmp_path, capsys):
+    out = tmp_path / "out"
+    options = ["--samples", "40", "--directions", "2", "--out", str(out)]
+    assert main(["diagnose", f"{source}:make", *options]) == 0
+    printed = capsys.readouterr().out
+    calm, spiky = (next(line for line in printed.splitlines() if line.startswith(name)) for name in ("calm", "spiky"))
+    assert "none: no spikes" in calm
+    assert "19 of 19" in spiky
+    assert "1 of 2 matrices call for entry-wise clipping" in printed
+    folder = out / "diagnoses" / "model-make"
+    assert printed.endswith(f"rows: {folder}/rows.jsonl\nreport: {out}/report.html\n")
+    rows = {row["matrix"]: row for row in map(json.loads, (folder / "rows.jsonl").read_text().splitlines())}
+    assert rows["spiky"]["verdict"] == "spikes"
+    assert len(rows["spiky"]["spikes"]) == 19
+    assert len(rows["calm"]["r_hat"]) == 2
+    record = json.loads((folder / "record.json").read_text())
+    assert record["config"] == {"source": f"{source}:make", "where": [], "directions": 2, "samples": 40}
+    assert {"commit", "versions", "seconds", "code"} <= record.keys()
+    page = (out / "report.html").read_text()
+    assert "1 of 2 matrices call for entry-wise clipping" in page
+    assert f"entryclip diagnose {source}:make --directions 2 --samples 40 --out {out}" in page
+    assert page.count("<svg") == 1
+    assert "smooth_shrinkage(q=" in page or "hard_clip(q=" in page
+
+
+def test_names_are_shown_as_text(source, tmp_path, capsys):
+    options = ["--samples", "12", "--directions", "1", "--where", "<b>*", "--out", str(tmp_path / "out")]
+    assert main(["diagnose", f"{source}:hostile", *options]) == 0
+    assert "<b>spiky" in capsys.readouterr().out
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "<b>spiky" not in page
+    assert "&lt;b&gt;spiky" in page
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("model.py", "the model must be given as FILE.py:FUNCTION, got"),
+        ("model.txt:make", "the model must be given as FILE.py:FUNCTION, got"),
+        ("none.py:make", "there is no file"),
+        ("model.py:absent", "has no function absent"),
+        ("model.py:three", "has no function three"),
+        ("model.py:nothing", "must return model, loss and batches, got a tuple of 2"),
+        ("model.py:no_model", "must return a torch module among the three, got int"),
+        ("model.py:no_batches", "must return batches to iterate over among the three, got int"),
+    ],
+)
+def test_what_is_wrong_is_one_line(source, tmp_path, capsys, what, words):
+    assert main(["diagnose", f"{tmp_path}/{what}", "--out", str(tmp_path / "out")]) == 2
+    printed = capsys.readouterr().err
+    assert words in printed
+    assert printed.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--where", "nope"], "where matches no matrix, got ('nope',): there are 2"),
+        (["--samples", "5"], "samples must be a whole number >= 10, got 5"),
+        (["--directions", "0"], "directions must be a whole number >= 1, got 0"),
+    ],
+)
+def test_bad_options_are_one_line(source, tmp_path, capsys, options, words):
+    assert main(["diagnose", f"{source}:make", *options, "--out", str(tmp_path / "out")]) == 2
+    assert words in capsys.readouterr().err

@@ -1,0 +1,54 @@
+"""A matrix's findings as a row, and as a line of a table."""
+
+import json
+
+import pytest
+
+from entryclip.diagnostics import probe
+from entryclip.diagnostics.table import HEADINGS, NARROW, aligned, cells
+from entryclip.experiments import known
+from entryclip.experiments.known import Known, loss
+
+
+def zero(signal, generator):
+    return -signal
+
+
+@pytest.fixture(scope="module")
+def report():
+    layers = {"calm": known.gaussian, "spiky": known.cauchy, "silent": zero}
+    return probe(Known({name: (kind, (40, 30)) for name, kind in layers.items()}), loss, range(64), directions=2)
+
+
+def test_rows_are_plain(report):
+    rows = {row["matrix"]: row for row in report.rows()}
+    again = json.loads(json.dumps(list(rows.values()), allow_nan=False))
+    assert again == list(rows.values())
+    assert len({tuple(row) for row in rows.values()}) == 1  # the same columns
+    spiky = rows["weights.spiky"]
+    assert spiky["verdict"] == "spikes"
+    assert spiky["spiked"] == len(spiky["spikes"]) / 31
+    assert spiky["low"][0] < 1 < spiky["high"][0] < spiky["r_hat"][0]
+    assert spiky["clip"].startswith(("smooth_shrinkage(q=", "hard_clip(q="))
+    assert 0.02 < spiky["alpha_gamma"] < 0.1  # 0.05
+    assert spiky["sigma"] == pytest.approx(1, abs=0.05)
+    assert spiky["spikes"][0][3] == max(spike[3] for spike in spiky["spikes"])
+    silent = rows["weights.silent"]
+    assert silent["r_hat"] is silent["clip"] is silent["index"] is None
+    assert silent["notes"] == ["no gradient: it is zero in every sample"]
+
+
+def test_a_line_for_each(report):
+    lines = aligned(report.matrices).splitlines()
+    assert lines[0].split("  ")[0] == "matrix"
+    assert len(lines) == 4
+    assert len(cells(report.matrices[0])) == len(HEADINGS)
+    narrow = aligned(report.matrices, NARROW).splitlines()
+    assert max(map(len, narrow)) <= 100
+    assert "none: nothing to see" in narrow[2]
+
+
+def test_names(report):
+    assert report["weights.calm"].recommendation.verdict == "no spikes"
+    with pytest.raises(KeyError, match=r"'nope' was not probed: choose from weights\.calm"):
+        report["nope"]

@@ -1,0 +1,84 @@
+"""Advice, from measurements made up for the purpose."""
+
+import pytest
+import torch
+
+import entryclip as ec
+from entryclip.diagnostics import tail_index
+from entryclip.diagnostics.recommend import recommend
+from entryclip.diagnostics.stream import Spike
+from entryclip.noise import Cauchy, Contamination, Gaussian, Histogram, StudentT, fit
+
+G = torch.Generator().manual_seed(0)
+NOISE = Contamination(0.05, 1.0, Cauchy(1.0)).sample((10**5,), G)
+
+
+def advice(count, samples=31, *, noise=NOISE, place=None, tail=None, scale=2.0):
+    spikes = [Spike(i, *(place or (i, 2 * i)), 0.9, 50.0) for i in range(count)]
+    return recommend(
+        spikes,
+        samples,
+        Histogram.of(noise),
+        scale=scale,
+        localized=None,
+        tail=tail,
+        fit=fit(noise),
+        bound=0.1,
+        rank=64,
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "verdict", "sure"),
+    [(0, "no spikes", "sure"), (1, "rare spikes", "unsure"), (6, "rare spikes", "unsure"), (7, "spikes", "likely")],
+)
+def test_the_verdict_follows_the_share_of_spiked_samples(count, verdict, sure):
+    """7 of 31 is the first count whose share is above 10 % with 95 % confidence."""
+    found = advice(count)
+    assert (found.verdict, found.sure) == (verdict, sure)
+    assert found.clips == (verdict == "spikes")
+    assert (found.clip is None) == (count == 0)
+
+
+def test_few_samples_are_never_sure():
+    assert advice(0, 9).sure == "unsure"
+    assert advice(0, 20).sure == "likely"
+    assert advice(2, 5).sure == "unsure"
+
+
+def test_the_same_entry_every_time_is_the_signal():
+    found = advice(20, place=(4, 7))
+    assert found.verdict == "one entry"
+    assert found.clip is None
+    assert "row 4 column 7" in str(found)
+
+
+def test_thresholds_are_gradients():
+    """The quantile of one sample's noise, and the theorem's least threshold, in the gradient's unit."""
+    found = advice(20)
+    assert str(found.clip) in ("smooth_shrinkage(q=0.98)", "smooth_shrinkage(q=0.99)")
+    assert found.quantile == float(str(found.clip).partition("=")[2].rstrip(")"))
+    assert found.threshold == pytest.approx(2 * float(ec.quantile_abs(NOISE, found.quantile)), rel=0.05)
+    exact = ec.theory.threshold_smooth(Contamination(0.05, 2.0, Cauchy(2.0)), 0.1, 0.25 / 8)
+    assert found.theory == pytest.approx(exact, rel=0.1)
+    assert found.gain > 10
+
+
+def test_no_theory_where_the_noise_is_not_the_theorems():
+    assert advice(20, noise=Gaussian(1.0).sample((10**5,), G)).theory is None
+
+
+@pytest.mark.parametrize(("nu", "stage"), [(1.0, "microbatch"), (3.0, "pre")])
+def test_the_stage_follows_the_tail(nu, stage):
+    """Below index 2 a mean over the batch does not tame it."""
+    found = advice(20, tail=tail_index(StudentT(nu).sample((10**5,), G)))
+    assert found.stage == stage
+    assert ("lets them through" in found.reason) == (stage == "microbatch")
+
+
+def test_it_reads_as_a_sentence():
+    assert str(advice(0)) == (
+        "no clipping needed (sure): one entry carries more than half of sigma_1 in none of 31 samples"
+    )
+    assert str(advice(9)).startswith("smooth_shrinkage(q=0.9")
+    assert "at stage pre (likely): one entry carries more than half of sigma_1 in 9 of 31 samples;" in str(advice(9))

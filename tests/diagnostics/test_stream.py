@@ -1,0 +1,71 @@
+"""Statistics of one matrix, streamed, against the same on all samples at once."""
+
+import numpy as np
+import pytest
+import torch
+
+import entryclip as ec
+from entryclip.diagnostics import stream
+from entryclip.diagnostics.directions import leading_directions
+from entryclip.diagnostics.stream import Axes, Stream
+
+G = torch.Generator().manual_seed(0)
+SHAPE = (60, 90)
+
+
+def filled(x, k=3):
+    """A stream of the matrices `x`, with no centre."""
+    signal = torch.randn(SHAPE, generator=G)
+    axes = Axes.of(leading_directions(signal, k), signal)
+    found, zero = Stream(axes, axes), torch.zeros(SHAPE)
+    for i, each in enumerate(x):
+        found.add(i, each, zero, zero, signal > 0)
+    return found, signal
+
+
+@pytest.mark.parametrize("piece", [1 << 17, 200])
+def test_projections_are_those_of_localization(monkeypatch, piece):
+    monkeypatch.setattr(stream, "_PIECE", piece)  # in one piece, and two rows at a time
+    x = torch.randn(5, *SHAPE, generator=G)
+    found, signal = filled(x)
+    expected = ec.diagnostics.localization(x, signal, k=(1, 2, 3))
+    np.testing.assert_allclose(np.array(found.terms)[:, 1], expected.r_max, rtol=1e-4)
+    np.testing.assert_allclose(np.array(found.terms)[:, 0], expected.r, rtol=1e-3, atol=1e-9)
+    np.testing.assert_allclose(np.array(found.plain_terms), np.array(found.terms), rtol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+def test_numbers_of_each_sample(scale):
+    """At any scale that fp32 holds, where squares do not."""
+    x = scale * torch.randn(5, *SHAPE, generator=G)
+    x[2, 7, 8] = 100 * scale
+    found, _ = filled(x)
+    np.testing.assert_allclose(found.largest, x.abs().amax((1, 2)), rtol=1e-6)
+    np.testing.assert_allclose(found.sigma, torch.linalg.svdvals(x.double())[:, 0], rtol=1e-3)
+    np.testing.assert_allclose(found.square, x.double().square().sum((1, 2)), rtol=1e-5)
+    np.testing.assert_allclose(found.scale, 5 * [scale], rtol=0.05)
+    (spike,) = found.spikes
+    assert (spike.sample, spike.row, spike.column) == (2, 7, 8)
+    assert spike.size == pytest.approx(100, rel=0.05)
+    assert str(spike).startswith("sample 2, row 7, column 8: 9")
+
+
+def test_the_marginal_is_in_scales_and_its_largest_are_kept(monkeypatch):
+    monkeypatch.setattr(stream, "_KEPT", 50)
+    x = torch.randn(40, *SHAPE, generator=G) * torch.logspace(-3, 3, 40)[:, None, None]  # sizes differ
+    found, _ = filled(x)
+    entries = (x / torch.tensor(found.scale)[:, None, None]).abs().reshape(-1)
+    top, count = found.top()
+    assert count == x.numel() == found.histogram.count
+    np.testing.assert_allclose(top, entries.sort(descending=True).values[:50], rtol=1e-5)
+    assert ec.noise.fit(found.histogram).contaminated is False  # though together they are anything but Gaussian
+    assert ec.noise.fit(x).contaminated is True
+
+
+def test_a_sample_without_noise_is_silent():
+    x = torch.randn(3, *SHAPE, generator=G)
+    x[1] = 0
+    found, _ = filled(x)
+    assert found.silent == 1
+    assert found.samples == [0, 2]
+    assert len(found.terms) == len(found.sigma) == 2
