@@ -23,9 +23,8 @@ def from_checkpoint(
     sequences   in a sample of the noise; the samples are those that the run would have trained on next
     """
     content, about = checkpoint.load(checkpoint.last(folder))
-    config = Config(
-        **{key: tuple(value) if isinstance(value, list) else value for key, value in about["config"].items()}
-    )
+    sizes: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in about["config"].items()}
+    config = Config(**sizes)
     model = GPT(config)
     model.load_state_dict(content["model"])
     settings, window = about["settings"], config.window_blocks(min(about["step"] / about["settings"]["steps"], 1.0))
