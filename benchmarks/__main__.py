@@ -14,7 +14,7 @@ from rich.table import Table
 from entryclip.files import write_json
 from entryclip.provenance import commit
 
-from . import clip, diagnostics, matrix, noise, optimizers, probe, quantile, regression
+from . import clip, diagnostics, matrix, noise, optimizers, probe, quantile, regression, training
 
 BENCHMARKS = {
     "quantile": quantile,
@@ -25,6 +25,7 @@ BENCHMARKS = {
     "diagnostics": diagnostics,
     "probe": probe,
     "regression": regression,
+    "training": training,
 }
 
 

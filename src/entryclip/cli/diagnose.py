@@ -23,13 +23,22 @@ Count = Annotated[int, arg(metavar="N")]
 
 
 def diagnose(
-    source: Source, /, where: Patterns = (), directions: Count = 8, samples: Count = 64, out: Folder = Path("out")
+    source: Source = "",
+    /,
+    checkpoint: Folder | None = None,
+    data: Folder | None = None,
+    where: Patterns = (),
+    directions: Count = 8,
+    samples: Count = 64,
+    out: Folder = Path("out"),
 ) -> int:
     """Measure the gradient noise of a model, matrix by matrix: a table, rows, and a section of the report.
 
     Args:
         source: a function without arguments that returns model, loss and batches, as model.py:make; loss(model, batch)
             is one number, and each batch is one sample of the noise
+        checkpoint: in place of the function: the --out of an `entryclip train`, or one checkpoint of it
+        data: the folder of shards for --checkpoint; the one it was trained on unless given
         where: matrices to look at, by name, with wildcards: "blocks.*.attn.qkv_w.v"; all hidden ones unless given
         directions: singular directions of the gradient to look along
         samples: batches to take
@@ -40,16 +49,33 @@ def diagnose(
     from ..experiments.store import check_folder
 
     check_folder(out)
-    config = Config(source, where, directions, samples)
-    model, loss, batches = load(source)
+    name = _name(source, checkpoint)
+    config = Config(source or str(checkpoint), where, directions, samples)
+    model, loss, batches = load(source) if source else _trained(checkpoint, data)
     start = time.perf_counter()
     with _progress() as progress:
         found = probe(model, loss, batches, where or None, directions, samples=samples, progress=progress)
     show(found)
-    folder = out / FOLDER / f"{Path(source.rpartition(':')[0]).stem}-{source.rpartition(':')[2]}"
+    folder = out / FOLDER / name
     save_diagnosis(found, config, folder, time.perf_counter() - start)
     say(f"rows: {folder / 'rows.jsonl'}")
     return write_report(out)
+
+
+def _name(source: str, checkpoint: Path | None) -> str:
+    """Of the results; one of the two must be given."""
+    if bool(source) == (checkpoint is not None):
+        raise ValueError("give a model as FILE.py:FUNCTION, or a trained one by --checkpoint FOLDER: one of the two")
+    if checkpoint is not None:
+        return checkpoint.resolve().name
+    return f"{Path(source.rpartition(':')[0]).stem}-{source.rpartition(':')[2]}"
+
+
+def _trained(checkpoint: Path | None, data: Path | None) -> tuple[Any, Callable[..., Any], Any]:
+    from ..lm.probing import from_checkpoint
+
+    assert checkpoint is not None
+    return from_checkpoint(checkpoint, data)
 
 
 def load(source: str) -> tuple[Any, Callable[..., Any], Any]:

@@ -171,5 +171,6 @@ def _finish(run: "Run", rows: list["Row"], out: Path) -> None:
     if speed["tokens_per_second"]:
         share = f"{100 * (speed['optimizer_share'] or 0):.1f} % of it in the optimizer"
         rate = f"{speed['tokens_per_second']:,.0f} a second"
-        say(f"{rows[-1]['tokens']:,} tokens in {speed['seconds']:.0f} s, {rate}, {share}")
+        memory = f"at most {(speed['peak_bytes'] or 0) / 2**30:.1f} GiB of memory"
+        say(f"{rows[-1]['tokens']:,} tokens in {speed['seconds']:.0f} s, {rate}, {share}; {memory}")
     say(f"validation loss: {rows[-1]['val_loss']:.4f}; rows: {out / 'rows.jsonl'}; figure: {png}")

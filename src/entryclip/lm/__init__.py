@@ -18,6 +18,7 @@ train       a run on disk: rows, checkpoints, going on where it was stopped
 checkpoint  one folder per step, whole or not there at all
 processes   one process or many, DDP or FSDP2
 nonfinite   where a NaN began
+probing     a trained model, its loss and samples, for the probe
 """
 
 import importlib
@@ -35,6 +36,7 @@ _MODULES = (
     "methods",
     "nonfinite",
     "prepare",
+    "probing",
     "processes",
     "schedule",
     "settings",

@@ -64,7 +64,7 @@ class Run:
             raise ValueError(f"stale must be one of {', '.join(STALE)}, got {stale!r}")
         self.settings, self.out, self.save_every, self.keep, self.stale = settings, out, save_every, keep, stale
         self._origin = None if start_from is None else str(start_from)
-        self.trainer = Trainer(settings, data, processes)
+        self.trainer, self._data = Trainer(settings, data, processes), str(data)
         self.rows: list[Row] = []
         self.times: list[float] = []  # seconds in steps up to each row: not among the rows, which are always the same
         self._losses: list[float] = []
@@ -125,11 +125,13 @@ class Run:
         trainer.processes.wait()
 
     def speed(self) -> dict[str, float | None]:
-        """Seconds in steps (not in evaluations), tokens per second, and the optimizer's share of the time."""
+        """Seconds in steps (not in evaluations), tokens per second, the optimizer's share of them, and memory."""
         trainer = self.trainer
+        peak = {"peak_bytes": trainer.peak_bytes()}
         if not trainer.seconds:
-            return {"seconds": 0.0, "tokens_per_second": None, "optimizer_share": None}
+            return {"seconds": 0.0, "tokens_per_second": None, "optimizer_share": None, **peak}
         return {
+            **peak,
             "seconds": trainer.seconds,
             "tokens_per_second": trainer.tokens / trainer.seconds,
             "optimizer_share": trainer.optimizer_seconds / trainer.seconds,
@@ -189,7 +191,8 @@ class Run:
         trainer = self.trainer
         times = {"seconds": trainer.seconds, "optimizer_seconds": trainer.optimizer_seconds, "times": self.times}
         course = {"rows": self.rows, "losses": self._losses, "batches": trainer.batches.state_dict()}
-        return {**self._identity(), "config": dataclasses.asdict(trainer.config), **times, **course}
+        what = {"config": dataclasses.asdict(trainer.config), "data": self._data}
+        return {**self._identity(), **what, **times, **course}
 
     def _write_rows(self) -> None:
         if self.out is not None and self.trainer.processes.rank == 0:

@@ -1,6 +1,8 @@
 """The parts of a run put together: model, optimizer, data; one step, one evaluation."""
 
 import math
+import resource
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -125,6 +127,13 @@ class Trainer:
             *(settings.schedule, self.done, settings.steps), warmup=settings.warmup, floor=settings.floor
         )
         return self._rates[0] * factor
+
+    def peak_bytes(self) -> float:
+        """The most memory that this process has used: on the GPU, or all of it."""
+        if self.processes.device.type == "cuda":
+            return float(torch.cuda.max_memory_allocated())
+        scale = 1 if sys.platform == "darwin" else 1024
+        return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * scale
 
     def _set_groups(self) -> None:
         """Learning rates, momentum and clips of this step."""
