@@ -69,3 +69,12 @@ def test_a_sample_without_noise_is_silent():
     assert found.silent == 1
     assert found.samples == [0, 2]
     assert len(found.terms) == len(found.sigma) == 2
+
+
+def test_one_entry_and_next_to_nothing_else():
+    """A bulk below what fp32 can be divided by: no infinity, and the spike is seen."""
+    x = torch.full((2, *SHAPE), 1e-42)
+    x[:, 3, 4] = 1.0
+    found, _ = filled(x)
+    assert [(spike.row, spike.column) for spike in found.spikes] == [(3, 4), (3, 4)]
+    assert np.isfinite(found.top()[0]).all()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from ..noise import Fit, Interval, fit
+from ..noise import Fit, Histogram, Interval, fit
 from .directions import Directions
 from .localization import Localization, from_projections
 from .recommend import Recommendation, recommend
@@ -70,14 +70,15 @@ def measure(
 ) -> MatrixNoise:
     """Everything, from the numbers of all samples. `signal`: |G|^2, from both halves; `bound`: max |G_ij|."""
     notes: list[str] = []
+    histogram = stream.histogram or Histogram.of(np.zeros(0))
     localized = _localization(stream.terms, ours, notes)
     tail = _try(lambda: tail_of_largest(*stream.top()), notes)
-    fitted = _try(lambda: fit(_histogram(stream)), notes)
+    fitted = _try(lambda: fit(histogram), notes)
     scale = Interval(*np.quantile(stream.scale, [0.5, 0.1, 0.9]))
     advice = recommend(
         stream.spikes,
         len(stream.samples),
-        _histogram(stream),
+        histogram,
         scale=scale.value,
         localized=localized,
         tail=tail,
@@ -109,13 +110,21 @@ def measure(
 
 def unmeasured(matrix: Matrix, reason: str) -> MatrixNoise:
     """A matrix about which nothing can be said."""
-    advice = Recommendation("nothing to see", "sure", reason)
-    none, nothing = Interval(0.0, 0.0, 0.0), ()
     return MatrixNoise(
-        *(matrix.name, matrix.shape, 0, None, None, None, None, none, None, None, None),
-        spikes=nothing,
+        name=matrix.name,
+        shape=matrix.shape,
+        samples=0,
+        localization=None,
+        plain=None,
+        tail=None,
+        correlation=None,
+        scale=Interval(0.0, 0.0, 0.0),
+        fit=None,
+        balance=None,
+        premise=None,
+        spikes=(),
         noise_scale=None,
-        recommendation=advice,
+        recommendation=Recommendation("nothing to see", "sure", reason),
         notes=(reason,),
     )
 
@@ -132,10 +141,6 @@ def _localization(terms: list[np.ndarray], along: Directions, notes: list[str]) 
         return None
     ks = range(1, len(along.s) + 1)
     return from_projections(ks, stacked[:, 0], stacked[:, 1], along.u, along.v, draws=_DRAWS)
-
-
-def _histogram(stream: Stream) -> Any:
-    return stream.histogram
 
 
 def _try(make: Any, notes: list[str]) -> Any:

@@ -79,7 +79,7 @@ class Stream:
         square = float(torch.linalg.vector_norm(noise, dtype=torch.float64)) ** 2
         self.square.append(square * top**2)
         self.terms.append(_terms(noise, self.ours, square))
-        scale = float(quantile_abs(noise, 0.5, nonzero=True)) / 0.6745
+        scale = max(float(quantile_abs(noise, 0.5, nonzero=True)) / 0.6745, 1e-30)  # 1/scale must be a number of fp32
         self.scale.append(scale * top)
         self._spectrum(sample, noise, top, scale)
         self._marginal(noise.div_(scale), positive)
