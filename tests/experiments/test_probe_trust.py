@@ -21,9 +21,8 @@ def test_rows_tables_and_figures(rows):
 
 
 def test_claims_follow_the_rows(rows):
-    flipped = {"spikes": "no spikes", "no spikes": "spikes", "rare spikes": "spikes"}
     ones = {"r_hat": [1.0, 1.0], "plain_r_hat": [1.0, 1.0]}
-    wrong = [{**row, **ones, "verdict": flipped[row["verdict"]]} for row in rows]
+    wrong = [{**row, **ones, "verdict": "no spikes" if row["kind"] == "cauchy" else "spikes"} for row in rows]
     assert not any(claim["holds"] for claim in experiment.claims(wrong))
     assert all(claim["holds"] for claim in experiment.claims(rows)[:3])
 
