@@ -114,3 +114,21 @@ def test_input_is_left_alone_and_autograd_passes():
 def test_bad_input(make_clip, words):
     with pytest.raises(TypeError, match=words):
         make_clip()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("clip", [ec.smooth(0.99), ec.hard(0.9), ec.smooth(0.9, preserve_rms=True)], ids=str)
+@pytest.mark.parametrize("finite", [False, True])
+def test_in_place_is_the_same_to_the_bit(dtype, clip, finite):
+    x = torch.randn(3, 40, 50, generator=torch.Generator().manual_seed(0)).to(dtype)
+    x[1] = 0  # threshold 0
+    expected, _ = clip.update(x, clip.init(x))
+    found, _ = clip.update_(x.clone(), clip.init(x), finite=finite)
+    assert torch.equal(found, expected)
+
+
+def test_in_place_takes_the_limits_where_finite_is_not_promised():
+    x = torch.tensor([[1.0, float("inf")], [2.0, 3.0]])
+    clip = ec.Clip(ec.smooth_shrinkage, ec.Fixed(1.0))
+    found, _ = clip.update_(x, {})
+    assert found[0, 1] == 0

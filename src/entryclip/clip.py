@@ -1,5 +1,6 @@
 """Clip = operator + threshold rule (+ preserve_rms), the only composite; `smooth(q)` and `hard(q)` for short."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from .operators import ENTRYWISE, hard_clip, scaled_norm, smooth_shrinkage
 from .sharded import entrywise, is_spread, norms, on_whole
 from .thresholds import Quantile, State, Step, _check_rule
 
+_WIDE = (torch.float32, torch.float64)  # half precision is widened first
 _PIECE = 1 << 18  # entries that are clipped at a time: what that takes stays in the cache
 
 
@@ -62,8 +64,11 @@ class Clip:
         clipped = self._apply(x, threshold)
         return (_with_rms_of(x, clipped) if self.preserve_rms else clipped), state
 
-    def update_(self, x: Array, state: State, step: Step | None = None) -> tuple[Array, State]:
-        """As `update`, for an `x` that is no longer needed: on the host the result takes its place, piece by piece."""
+    def update_(self, x: Array, state: State, step: Step | None = None, *, finite: bool = False) -> tuple[Array, State]:
+        """As `update`, for an `x` that is no longer needed: on the host the result takes its place, piece by piece.
+
+        finite      all entries are known to be: no limit of an operator is asked for
+        """
         if not (
             on_host(x) and self.operator in ENTRYWISE and not self.preserve_rms and x.is_contiguous() and x.numel()
         ):
@@ -71,6 +76,10 @@ class Clip:
         check_floating(x)
         threshold, state = self.rule(x, state, step)
         for row, t in zip(x.view(threshold.numel(), -1), threshold.reshape(-1), strict=True):
+            if finite and self.operator is smooth_shrinkage and 0 < t < math.inf and x.dtype in _WIDE:
+                for piece in torch.split(row, _PIECE):
+                    piece.mul_(piece.abs().div_(-t.item()).exp_())  # the same, in two thirds of the time
+                continue
             for piece in torch.split(row, _PIECE):
                 piece.copy_(self.operator(piece, t))
         return x, state

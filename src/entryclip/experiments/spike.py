@@ -196,10 +196,14 @@ def plot(rows: Sequence[Row]) -> dict[str, Any]:
     left.legend(frameon=False, fontsize=8)
     (entry,) = [row for row in rows if row["kind"] == "entry"]
     (matrix,) = [row for row in rows if row["kind"] == "matrix"]
-    image = right.imshow(matrix["values"], cmap="magma", aspect="auto")
-    right.plot([matrix["column"]], [matrix["row"]], "o", ms=12, mfc="none", color="white")
+    row, column = entry["place"][-2:]
+    top, left_edge = row - matrix["row"] - 0.5, column - matrix["column"] - 0.5
+    extent = (left_edge, left_edge + len(matrix["values"][0]), top + len(matrix["values"]), top)
+    image = right.imshow(matrix["values"], cmap="magma", aspect="auto", extent=extent)
+    right.plot([column], [row], "o", ms=12, mfc="none", color="white")
     right.grid(visible=False)
-    where = f"row {entry['place'][-2]}, column {entry['place'][-1]}: {entry['multiple']:.1f} times the quantile"
+    right.set(xlabel="column", ylabel="row")
+    where = f"row {row}, column {column}: {entry['multiple']:.1f} times the quantile"
     right.set_title(f"{entry['name']}\n{where}", fontsize=9)
     figure.colorbar(image, ax=right, label="|update| / its .995 quantile")
     return {"spike": figure}

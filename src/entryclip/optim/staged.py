@@ -187,8 +187,9 @@ class Staged(torch.optim.Optimizer):
         clip, m = group[stage], as_matrices(x, group)
         memory, when = self.memory(p, stage) or clip.init(m), Step(lr=group["lr"], count=group["steps"])
         propagate = group["nonfinite"] == "propagate"
-        if owned and (not propagate or seen_finite(m)):
-            y, memory = clip.update_(m, memory, when)
+        finite = owned and propagate and seen_finite(m)
+        if owned and (finite or not propagate):
+            y, memory = clip.update_(m, memory, when, finite=finite)
         else:
             y, memory = clip.update(m, memory, when)
             y = propagated(y, m) if propagate else y
