@@ -2,8 +2,8 @@ import math
 
 import pytest
 
-from entryclip import experiments
-from entryclip.experiments import operators, provenance, store
+from entryclip import experiments, provenance
+from entryclip.experiments import operators, store
 from entryclip.experiments.reproduce import reproduce
 
 

@@ -6,8 +6,7 @@ import sys
 import pytest
 import toy
 
-from entryclip import experiments
-from entryclip.experiments import provenance
+from entryclip import experiments, provenance
 from entryclip.experiments.reproduce import Options, reproduce_all
 from entryclip.experiments.runner import execute, plan
 from entryclip.experiments.store import load_record, load_rows

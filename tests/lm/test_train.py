@@ -246,7 +246,7 @@ KINDS = [(strategy, method) for strategy in ("ddp", "fsdp") for method in ("post
 
 def together(rank, shards, folder):
     for strategy, method in KINDS:
-        wanted, out = settings(steps=20, method=method, accumulate=2), folder / strategy / method
+        wanted, out = settings(steps=20, method=method, accumulate=2, lr=0.003), folder / strategy / method
         processes = Processes(rank, 2, strategy)
         rows = Run(wanted, shards, out, processes=processes, save_every=10).advance()
         assert Run(wanted, shards, out, processes=processes).rows == rows
@@ -255,8 +255,8 @@ def together(rank, shards, folder):
 def test_two_processes_have_the_curve_of_one(shards, tmp_path):
     on_processes(2, together, tmp_path, shards, tmp_path)
     for strategy, method in KINDS:
-        expected = Run(settings(steps=20, method=method), shards).advance()
-        alone = Run(settings(steps=20, method=method, accumulate=2), shards, tmp_path / strategy / method)
+        expected = Run(settings(steps=20, method=method, lr=0.003), shards).advance()
+        alone = Run(settings(steps=20, method=method, accumulate=2, lr=0.003), shards, tmp_path / strategy / method)
         assert alone.complete
         assert [row["step"] for row in alone.rows] == [row["step"] for row in expected]
         for a, b in zip(alone.rows, expected, strict=True):
