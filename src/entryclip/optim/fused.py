@@ -80,10 +80,14 @@ class Fast:
         known = _numbers(rule.known(sheet.memory), count).astype(bool)
         answers = _numbers(rule.threshold(np.ones((count, 1, 1), np.float32), sheet.memory, when)[0], count)
         there, jobs["low"], jobs["high"] = sheet.ends(rule.level)
+        jobs["threshold"], jobs["multiple"] = answers, answers
+        pattern = known.tobytes() + there.tobytes()
+        if pattern == sheet.pattern:
+            return
+        sheet.pattern = pattern
         jobs["operator"], jobs["q"] = OPERATORS[clip.operator], rule.level or 0.0
         two = there & ~known & (not rule.has_memory)  # the answer is a multiple of the quantile
         stored = two & (jobs["n"] <= _CACHED)
-        jobs["threshold"], jobs["multiple"] = answers, answers
         jobs["w"] = np.where(stored, self._scratch() if stored.any() else 0, 0)
         look = np.where(there, COLLECT, 0)
         jobs["first"] = UPDATE | look | np.where(known, MOVE, 0) | np.where(stored, STORE, 0)

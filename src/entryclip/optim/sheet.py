@@ -81,6 +81,7 @@ class Sheet:
         self.facts = [self._fact(optimizer.state[p], p, i < len(clipped)) for i, p in enumerate(fitting)]
         self.jobs = self._make_jobs(sizes)
         self.value, self.width = np.zeros(self.clipped), np.full(self.clipped, WIDTH)
+        self.pattern = b""  # for which the kinds of pass are written down
 
     def fits(self, optimizer: "Staged", params: list[Tensor], group: Group) -> bool:
         """Whether it can be used for this step."""
@@ -119,8 +120,10 @@ class Sheet:
         steps = [optimizer.state[fact.p]["step"] for fact in self.facts]
         torch._foreach_add_(steps, 1)
         counts = [step.item() for step in steps]
-        known = {count: _constants(count, group) for count in set(counts)}
-        self.jobs["adam"] = np.array([known[count] for count in counts], ADAM)[self.owner]
+        if len(set(counts)) == 1:
+            self.jobs["adam"] = np.array(_constants(counts[0], group), ADAM)
+        else:
+            self.jobs["adam"] = np.array([_constants(count, group) for count in counts], ADAM)[self.owner]
         self.jobs["g"] = np.array([g.data_ptr() for g in gradients], np.int64)[self.owner] + self.offset
 
     def ends(self, q: float | None) -> tuple[NDArray[np.bool_], NDArray[np.int32], NDArray[np.int32]]:
