@@ -62,6 +62,7 @@ def _enlarge(axis: Any, there: list[Curves], baseline: Curves | None) -> None:
     late = [float(loss) for each in there for loss in each.losses.mean(0)[each.tokens >= 0.8e6 * end]]
     high = min(max((loss for loss in late if math.isfinite(loss)), default=1.0), low + 0.4)
     room = 0.05 * (high - low) + 1e-3
+    axis.locator_params(axis="x", nbins=5)
     axis.set(
         xlim=(0.8 * end, end), ylim=(low - 2 * room, high + room), xlabel="tokens (millions)", ylabel="validation loss"
     )
