@@ -51,7 +51,6 @@ class Fact(NamedTuple):
     v: Tensor
     places: tuple[int, int, int]
     memory: State
-    clipped: bool
 
     def still_holds(self, state: dict[str, Any]) -> bool:
         """Whether nothing was replaced or moved since, and the gradient is of the plain kind."""
@@ -105,7 +104,7 @@ class Sheet:
     def _fact(self, state: dict[str, Any], p: Tensor, clipped: bool) -> Fact:
         m, v = state["exp_avg"], state["exp_avg_sq"]
         memory = {key: state[f"post_{key}"] for key in self.memory} if clipped else {}
-        return Fact(p, m, v, (p.data_ptr(), m.data_ptr(), v.data_ptr()), memory, clipped)
+        return Fact(p, m, v, (p.data_ptr(), m.data_ptr(), v.data_ptr()), memory)
 
     def _make_jobs(self, sizes: NDArray[np.int64]) -> Jobs:
         jobs = np.zeros(len(self.owner), JOB)
