@@ -104,6 +104,7 @@ def test_the_study_has_all_methods_and_enough_seeds():
         ({"rates": ()}, "rates must be one or more, each once"),
         ({"methods": ("muon", "muon")}, "methods must be one or more, each once"),
         ({"trials": 1}, "trials must be at least the 3 rates to begin with, got 1"),
+        ({"tuning_steps": 0}, "tuning_steps must be at least 1, got 0"),
         ({"seeds": 0}, "seeds must be at least 1, got 0 and 5"),
     ],
 )
@@ -116,6 +117,7 @@ def test_bad_configs(changes, words):
 def study(shards, tmp_path_factory):
     folder = tmp_path_factory.mktemp("study")
     changes = {"data": str(shards), "methods": ("adamw", "post-smooth"), "steps": 12, "eval_every": 4, "trials": 3}
+    changes |= {"tuning_steps": 8}
     options = Options(quick=True, jobs=1, changes={**changes, "eval_tokens": 512})
     assert not reproduce_all(["pretraining"], folder, options)
     return folder, options
@@ -126,6 +128,10 @@ def test_every_method_gets_the_same_trials_and_other_seeds(study):
     for method in ("adamw", "post-smooth"):
         tuned = {(r["lr"], r["level"]) for r in rows if r["method"] == method and r["stage"] == "tuning"}
         assert len(tuned) == 3
+        assert {stage: max(r["step"] for r in rows if r["stage"] == stage) for stage in ("tuning", "report")} == {
+            "tuning": 8,
+            "report": 12,
+        }
         top = best(pretraining.trials_of(method, rows))
         reported = {(r["lr"], r["level"], r["seed"]) for r in rows if r["method"] == method and r["stage"] == "report"}
         assert reported == {(top.lr, top.level, seed) for seed in (101, 102)}

@@ -19,6 +19,8 @@ from entryclip.lm.settings import Settings
         ({"floor": 1.5}, "floor must be a share of the learning rate, 0 to 1, got 1.5"),
         ({"schedule": "cosine"}, "schedule must be one of linear, wsd, constant, got 'cosine'"),
         ({"precision": "fp8"}, "precision must be one of fp32, bf16, got 'fp8'"),
+        ({"eval_order": "random"}, "eval_order must be one of spread, first, got 'random'"),
+        ({"method": "adamw", "clip_where": ("*",)}, "clip_where is for methods that clip matrices, adamw does not"),
         ({"eval_tokens": 100}, "eval_tokens must be at least one sequence, 512 tokens, got 100"),
         ({"method": "muon", "level": 0.9}, "level is for methods that clip, muon does not"),
         ({"level": 1.5}, r"level is the quantile of post-smooth, in \(0, 1\], got 1.5"),

@@ -94,6 +94,39 @@ def test_clipped_microbatches_are_the_mean_of_clipped_gradients(shards):
         torch.testing.assert_close(p.grad, expected, rtol=1e-4, atol=1e-7)
 
 
+def test_an_evaluation_looks_all_over_what_is_held_out(shards):
+    """Documents lie in the order of their files: the first of them are not like the others."""
+    spread, first = (Trainer(settings(eval_order=order), shards) for order in ("spread", "first"))
+    held_out = Tokens.of(shards, "val", vocabulary=spread.config.vocabulary)
+    seen = {order: Batches(**trainer._evaluation) for order, trainer in (("spread", spread), ("first", first))}
+    tokens, _ = next(seen["first"])
+    torch.testing.assert_close(tokens.flatten(), torch.from_numpy(held_out.read(0, 4 * 32).astype("int64")))
+    assert max(seen["spread"]._order[:8]) > len(held_out) / 32 / 2
+    assert spread.evaluate() == spread.evaluate()
+    spread.step(), first.step()
+    assert spread.evaluate() != first.evaluate()
+
+
+def test_only_the_named_matrices_are_clipped(shards):
+    """As the probe names them: one of the three in qkv_w names all of it."""
+    where = ("blocks.0.attn.qkv_w.v", "*.mlp.c_fc.weight")
+    some, no, every = (
+        Trainer(settings(**changes), shards)
+        for changes in ({"method": "pre-smooth", "clip_where": where}, {"method": "muon"}, {"method": "pre-smooth"})
+    )
+    for trainer in (some, no, every):
+        draw = torch.Generator().manual_seed(0)  # at its first step the model itself has none but the head's
+        for p in trainer.model.parameters():
+            p.grad = torch.randn(p.shape, generator=draw)
+        trainer.optimizer.step()
+    weights = [dict(trainer.model.named_parameters()) for trainer in (some, no, every)]
+    for name, moved in weights[0].items():
+        if name.startswith("blocks") and moved.ndim > 1:
+            clipped = name == "blocks.0.attn.qkv_w" or name.endswith("c_fc.weight")
+            assert torch.equal(moved, weights[2 if clipped else 1][name]), name
+    assert not torch.equal(weights[1]["blocks.0.mlp.c_proj.weight"], weights[2]["blocks.0.mlp.c_proj.weight"])
+
+
 def test_the_clip_begins_at_its_step(shards):
     late, never, always = (
         Trainer(settings(**changes), shards)

@@ -14,6 +14,7 @@ They differ in what moves the hidden matrices; embeddings, head, vectors and sca
     snapshot          Muon as the speed-run of 27 May 2025 had it
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,6 +88,7 @@ def make_optimizer(
     level: float | None = None,
     weight_decay: float = 0.1,
     other_decay: float | None = None,
+    clip_where: Sequence[str] | None = None,
     fused: bool = False,
 ) -> Staged:
     """The optimizer of a method for `model`.
@@ -94,6 +96,7 @@ def make_optimizer(
     lr, level   of the hidden matrices (default: the paper's)
     other_lr    of all other parameters (default: lr)
     other_decay of embeddings and head (default: weight_decay); vectors and scalars have none
+    clip_where  the hidden matrices that the clip acts on, by name or with wildcards (default: all)
 
     >>> from entryclip.lm.gpt import GPT, Config
     >>> optimizer = make_optimizer(GPT(Config.tiny()), "pre-smooth")
@@ -113,7 +116,8 @@ def make_optimizer(
     roles = {"hidden": hidden, "embedding": tables, "head": tables, "vector": adam}
     for role, options in method.roles.items():
         roles[role] = {**roles[role], **options}
-    return build(model, method.optimizer, lr=lr, other_lr=other_lr, weight_decay=weight_decay, roles=roles, fused=fused)
+    rates: dict[str, Any] = {"lr": lr, "other_lr": other_lr, "weight_decay": weight_decay}
+    return build(model, method.optimizer, **rates, roles=roles, clip_where=clip_where, fused=fused)
 
 
 def _clip(method: Method, level: float | None, lr: float) -> Any:

@@ -25,9 +25,12 @@ class Settings:
     accumulate          microbatches per step and process
     clip_microbatches   quantile of a smooth clip of every microbatch's gradient, before their mean (None: no clip)
     clip_from           the step at which the method's clip begins
+    clip_where          the hidden matrices that it acts on, by name or with wildcards (default: all)
     schedule            of the learning rate: linear, wsd or constant; `warmup` steps before it, `floor` at its end
     seed                of the initial weights and of the order of the data
     eval_every          steps between evaluations on `eval_tokens`; four times as often in the last fifth
+    eval_order          spread: sequences from all over what is held out, always the same; first: its first tokens, as
+                        the speed-run does, whose documents are shuffled
     precision           fp32, or bf16 (autocast)
     compile             compile the model first
 
@@ -48,18 +51,21 @@ class Settings:
     accumulate: int = 1
     clip_microbatches: float | None = None
     clip_from: int = 0
+    clip_where: tuple[str, ...] | None = None
     schedule: Literal["linear", "wsd", "constant"] = "linear"
     warmup: int = 0
     floor: float = 0.0
     seed: int = 1
     eval_every: int = 25
     eval_tokens: int = 65536
+    eval_order: Literal["spread", "first"] = "spread"
     precision: Literal["fp32", "bf16"] = "fp32"
     compile: bool = False
 
     def __post_init__(self) -> None:
         _check_choice("model", self.model, MODELS)
         _check_choice("schedule", self.schedule, SCHEDULES)
+        _check_choice("eval_order", self.eval_order, ("spread", "first"))
         _check_choice("precision", self.precision, ("fp32", "bf16"))
         self._check_counts()
         method = methods.find(self.method)
@@ -73,6 +79,8 @@ class Settings:
             raise ValueError(f"floor must be a share of the learning rate, 0 to 1, got {self.floor}")
         if self.level is not None:
             _check_level(self.method, method, self.level)
+        if self.clip_where is not None and method.stage not in ("pre", "post"):
+            raise ValueError(f"clip_where is for methods that clip matrices, {self.method} does not: leave it out")
         if self.clip_microbatches is not None and not 0 < self.clip_microbatches <= 1:
             raise ValueError(f"clip_microbatches must be a quantile in (0, 1], got {self.clip_microbatches}")
 
@@ -94,8 +102,8 @@ class Settings:
     def paper(cls, **changes: Any) -> "Settings":
         """276M parameters, 49,152 tokens a step, 1770 steps as the speed-run; one A100 is enough."""
         own: dict[str, Any] = {"model": "paper", "steps": 1770, "sequences": 12, "length": 4096, "accumulate": 1}
-        more = {"eval_every": 125, "eval_tokens": 10_485_760, "precision": "bf16", "compile": True}
-        return cls(**{**own, **more, **changes})
+        own |= {"eval_every": 125, "eval_tokens": 10_485_760, "eval_order": "first"}
+        return cls(**{**own, "precision": "bf16", "compile": True, **changes})
 
     @classmethod
     def snapshot(cls, **changes: Any) -> "Settings":

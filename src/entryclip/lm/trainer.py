@@ -56,6 +56,7 @@ class Trainer:
         if settings.steps > len(self.batches):
             have = f"{len(train):,} tokens make {len(self.batches):,} steps of {settings.batch_tokens:,}"
             raise ValueError(f"too little data for {settings.steps:,} steps: {have}, and no token is seen twice")
+        parts["seed"] = 0 if settings.eval_order == "spread" else None
         self._evaluation: dict[str, Any] = {"tokens": held_out, "sequences": settings.sequences, **parts}
         count = settings.eval_tokens // settings.batch_tokens or 1
         if count > len(Batches(**self._evaluation)):
@@ -75,6 +76,7 @@ class Trainer:
             level=settings.level,
             weight_decay=settings.weight_decay,
             other_decay=settings.other_decay,
+            clip_where=settings.clip_where,
             fused=device.type == "cpu" and not self.processes.sharded,
         )
         self._mean = None
@@ -112,7 +114,7 @@ class Trainer:
 
     @torch.no_grad()
     def evaluate(self) -> float:
-        """The mean loss on the first `eval_tokens` tokens held out."""
+        """The mean loss on `eval_tokens` tokens held out, the same ones every time."""
         batches = Batches(**self._evaluation)
         total = torch.zeros((), dtype=torch.float64, device=self.processes.device)
         for _ in range(self._evaluation_batches):

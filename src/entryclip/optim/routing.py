@@ -6,9 +6,10 @@ head        the last map, to the vocabulary or the classes: AdamW, not clipped
 vector      biases, gains, scalars: AdamW, not clipped, no decay
 """
 
+import difflib
 import fnmatch
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -42,6 +43,7 @@ def build(
     weight_decay: float = 0.1,
     roles: Mapping[str, Mapping[str, Any]] | None = None,
     patterns: Mapping[str, str] | None = None,
+    clip_where: str | Sequence[str] | None = None,
     **common: Any,
 ) -> Staged:
     """One optimizer for all parameters of `model`: hidden matrices by `method`, the rest by AdamW without clips.
@@ -50,6 +52,8 @@ def build(
     other_lr    the learning rate of embeddings, head and vectors (default: lr)
     roles       options per role that override these: {"embedding": {"lr": 0.3}, "hidden": {"pre": ec.hard(0.9)}}
     patterns    roles by name, with wildcards: {"*.router.*": "vector"}; they come first
+    clip_where  the hidden matrices that are clipped, by name or with wildcards, such as `probe(...).flagged`: a
+                parameter is if one of its matrices is named (default: all)
     common      options of all groups: nonfinite="skip", fp32_state=True, maximize=True, fused=True (for AdamW's)
 
     `print(explain(optimizer))` shows which parameter went where and why.
@@ -76,9 +80,12 @@ def build(
     }
     parameters = dict(model.named_parameters())
     groups: dict[Any, dict[str, Any]] = {}
-    for route in routes(model, patterns or {}):
-        key = (route.role, *route.layout.items())
+    found = list(routes(model, patterns or {}))
+    calm = _not_clipped(found, clip_where)
+    for route in found:
+        key = (route.role, *route.layout.items(), route.name in calm)
         options = {**defaults[route.role], **common, **(roles or {}).get(route.role, {}), **route.layout}
+        options |= {"grad": None, "pre": None, "post": None} if route.name in calm else {}
         group = groups.setdefault(key, {**options, "role": route.role, "params": [], "why": []})
         group["params"].append((route.name, parameters[route.name]))
         group["why"].append(route.why)
@@ -99,6 +106,23 @@ def routes(model: nn.Module, patterns: Mapping[str, str]) -> Iterator[Route]:
         if p.requires_grad:
             role, why = _role(name, p, users[p], vocabularies, patterns)
             yield Route(name, tuple(p.shape), role, why, _layout(name, p, users[p][0][1]) if role == "hidden" else {})
+
+
+def _not_clipped(found: Sequence[Route], where: str | Sequence[str] | None) -> set[str]:
+    """The hidden parameters that no pattern names, neither themselves nor a matrix inside them."""
+    if where is None:
+        return set()
+    hidden = {route.name for route in found if route.role == "hidden"}
+    patterns = [where] if isinstance(where, str) else list(where)
+    named = {pattern: {n for n in hidden if _names(pattern, n)} for pattern in patterns}
+    if unknown := [pattern for pattern, names in named.items() if not names]:
+        near = difflib.get_close_matches(unknown[0], hidden, 3, 0.0)
+        raise ValueError(f"clip_where names no hidden matrix by {unknown[0]!r}: there are {', '.join(near) or 'none'}")
+    return hidden.difference(*named.values())
+
+
+def _names(pattern: str, parameter: str) -> bool:
+    return fnmatch.fnmatchcase(parameter, pattern) or pattern.startswith(f"{parameter}.")
 
 
 def _role(

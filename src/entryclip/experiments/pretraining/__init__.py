@@ -20,7 +20,7 @@ CAPTIONS = {
     "Dashed: the final loss of the method without clipping. A speedup is the tokens of that method over the tokens "
     "with which another reaches its final loss.",
     "lr-sweep": "Final validation loss of every run of the tuning, by learning rate of the hidden matrices (the "
-    "paper's figure `fig:lr_sweep`). Crosses: other levels of the clip.",
+    "paper's figure `fig:lr_sweep`); these runs may be shorter than the reported ones. Crosses: other levels.",
 }
 Unit = dict[str, Any]
 Row = dict[str, Any]
@@ -47,7 +47,8 @@ def next_units(config: Config, rows: Sequence[Row]) -> list[Unit]:
 
 def run_unit(config: Config, unit: Unit) -> Iterator[Row]:
     """One run: a row for every evaluation. One that diverged ends with a row without a loss."""
-    settings = config.settings(unit["method"], lr=unit["lr"], level=unit["level"], seed=unit["seed"])
+    steps = min(config.tuning_steps, config.steps) if unit["stage"] == "tuning" else config.steps
+    settings = config.settings(unit["method"], lr=unit["lr"], level=unit["level"], seed=unit["seed"], steps=steps)
     run, diverged = Run(settings, config.folder()), None
     try:
         run.advance()

@@ -22,7 +22,7 @@ class Config:
     rates           of the hidden matrices: what the search of a method begins with
     level           of the clips at first: quantile or threshold (None: the paper's)
     other_lr        of embeddings, head, vectors and scalars, the same for all methods; `other_decay` their decay
-    trials          runs that each method is tuned with, all with the first `seed`
+    trials          runs that each method is tuned with, all with the first `seed`, at most `tuning_steps` long
     seeds           runs of the tuned method, with the seeds that follow; `headline_seeds` of the methods in HEADLINE
 
     >>> Config().settings("post-smooth", lr=1e-3, level=0.99, seed=2).batch_tokens
@@ -38,6 +38,7 @@ class Config:
     weight_decay: float = 0.1
     other_decay: float = 0.0
     steps: int = 490
+    tuning_steps: int = 245
     sequences: int = 16
     length: int = 256
     eval_every: int = 70
@@ -56,6 +57,7 @@ class Config:
             methods=("adamw", "post-smooth", "muon", "pre-smooth"),
             rates=(5e-3, 1e-2),
             steps=40,
+            tuning_steps=40,
             sequences=4,
             length=64,
             eval_every=10,
@@ -74,6 +76,8 @@ class Config:
                 raise ValueError(f"{name} must be one or more, each once, got {getattr(self, name)}")
         if self.trials < len(self.rates):
             raise ValueError(f"trials must be at least the {len(self.rates)} rates to begin with, got {self.trials}")
+        if self.tuning_steps < 1:
+            raise ValueError(f"tuning_steps must be at least 1, got {self.tuning_steps}")
         if self.seeds < 1 or self.headline_seeds < 1:
             raise ValueError(f"seeds must be at least 1, got {self.seeds} and {self.headline_seeds}")
 
@@ -92,8 +96,9 @@ class Config:
             return Path(self.data)
         return default_data("bytes" if self.model == "tiny" else "bpe:4096")
 
-    def settings(self, method: str, *, lr: float, level: float | None, seed: int) -> Settings:
+    def settings(self, method: str, *, lr: float, level: float | None, seed: int, steps: int | None = None) -> Settings:
         """Of one run."""
-        own = {"data", "methods", "rates", "level", "trials", "seed", "seeds", "headline_seeds"}
+        own = {"data", "methods", "rates", "level", "trials", "tuning_steps", "seed", "seeds", "headline_seeds"}
         common: dict[str, Any] = {key: value for key, value in vars(self).items() if key not in own}
+        common["steps"] = self.steps if steps is None else steps
         return Settings(method=method, lr=lr, level=level, seed=seed, **common)
