@@ -30,8 +30,10 @@ class MatrixNoise:
     plain: Localization | None  # R-hat as the paper has it: the plain mean of all samples, and single ones less that
     tail: TailIndex | None
     correlation: Correlation | None  # Spearman's, of max |E| and sigma_1(E)
+    relative: Correlation | None  # of both in units of the sample's scale: samples that differ in size correlate too
     scale: Interval  # median of |E_ij| / 0.6745: its median over the samples, and the lowest and highest tenth
-    fit: Fit | None  # of the noise in units of each sample's scale
+    marginal: tuple[np.ndarray, np.ndarray, np.ndarray]  # |E_ij| in units of the sample's scale: bins from, to, counts
+    fit: Fit | None  # of the noise in those units
     balance: Interval | None  # far entries with the sign of G less those against it, from -1 to 1; 0: symmetric
     premise: float | None  # the share of samples with ||E|| < gap / 4, the premise of thm:taylor
     spikes: tuple[Spike, ...]  # the entries that detached a singular value, the largest share first
@@ -53,6 +55,7 @@ class MatrixNoise:
         found |= {"index_low": tail and tail.interval[0], "index_high": tail and tail.interval[1]}
         found |= {"spearman": rho and rho.rho, "spearman_low": rho and rho.interval[0]}
         found |= {"spearman_high": rho and rho.interval[1], "spiked": self.spiked, "premise": self.premise}
+        found |= {"relative": self.relative and self.relative.rho}
         found |= {"scale": self.scale.value, "scale_low": self.scale.low, "scale_high": self.scale.high}
         found |= {"sigma": self.fit and self.fit.sigma.value * self.scale.value}
         found |= {"alpha_gamma": self.fit and self.fit.alpha_gamma.value * self.scale.value}
@@ -96,8 +99,10 @@ def measure(
         localization=localized,
         plain=_localization(stream.plain_terms, plain, []),
         tail=tail,
-        correlation=_try(lambda: rank_correlation(np.array(stream.largest), np.array(stream.sigma)), notes),
+        correlation=_try(lambda: rank_correlation(*stream.extremes()), notes),
+        relative=_try(lambda: rank_correlation(*(stream.extremes() / np.array(stream.scale))), []),
         scale=scale,
+        marginal=histogram.occupied(),
         fit=fitted,
         balance=_mean(stream.balance),
         premise=float(np.mean(np.array(stream.sigma) < ours.gap[0] / 4)) if len(ours.s) else None,
@@ -118,7 +123,9 @@ def unmeasured(matrix: Matrix, reason: str) -> MatrixNoise:
         plain=None,
         tail=None,
         correlation=None,
+        relative=None,
         scale=Interval(0.0, 0.0, 0.0),
+        marginal=(np.zeros(0), np.zeros(0), np.zeros(0, np.int64)),
         fit=None,
         balance=None,
         premise=None,

@@ -117,6 +117,10 @@ class Stream:
                 _terms(noise, self.plain, float(torch.linalg.vector_norm(noise, dtype=torch.float64)) ** 2)
             )
 
+    def extremes(self) -> np.ndarray:
+        """(2, samples): max |E_ij| and sigma_1(E) of each."""
+        return np.array([self.largest, self.sigma])
+
     def top(self) -> tuple[np.ndarray, int]:
         """The largest 1 % of the entries as far as they are kept, largest first, and of how many non-zero ones."""
         count = 0 if self.histogram is None else self.histogram.count - self.histogram.zeros

@@ -21,6 +21,7 @@ NAMES = (
     "spectral-control",
     "tails",
     "probe-trust",
+    "noise-structure",
     "regression",
     "pretraining",
     "spike",

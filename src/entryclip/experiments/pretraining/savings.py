@@ -94,10 +94,18 @@ def saving(baseline: Curves, method: Curves) -> Interval:
 
 def difference(baseline: Curves, method: Curves) -> Interval:
     """Mean final loss of the method less the baseline's, over the seeds both have: Student's interval of the pairs."""
+    ours, theirs = _paired(baseline, method)
+    return student(method.final[theirs] - baseline.final[ours])
+
+
+def student(pairs: Array) -> Interval:
+    """The mean of differences, with Student's interval.
+
+    >>> Interval(*(round(float(x), 2) for x in student(np.array([1.0, 2.0, 3.0]))))
+    Interval(value=2.0, low=-0.48, high=4.48)
+    """
     from scipy.stats import t
 
-    ours, theirs = _paired(baseline, method)
-    pairs = method.final[theirs] - baseline.final[ours]
     mean, count = float(pairs.mean()), len(pairs)
     if count < 2:
         return Interval(mean, -math.inf, math.inf)
