@@ -55,8 +55,10 @@ def top_singular(
     tall = x.shape[-2] > x.shape[-1]
     wide = unit.mT if tall else unit
     if 2 * _DEPTH * (k + _EXTRA) > wide.shape[-2]:
-        left, s, vh = xp.linalg.svd(wide, full_matrices=False)
-        found = _measure(xp, wide, left[..., :k], s[..., :k], vh[..., :k, :].mT)
+        found = _measure(xp, wide, *_ritz(xp, wide.mT, k))
+        if not bool((found.residual < tol).all()):
+            left, s, vh = xp.linalg.svd(wide, full_matrices=False)
+            found = _measure(xp, wide, left[..., :k], s[..., :k], vh[..., :k, :].mT)
     else:
         start = (generator or np.random.default_rng(0)).standard_normal((*wide.shape[:-1], k + _EXTRA))
         found = _krylov(xp, wide, k, xp.linalg.qr(constant(start, wide))[0], tol, restarts)

@@ -38,6 +38,17 @@ def test_rows_are_plain(report):
     assert silent["notes"] == ["no gradient: it is zero in every sample"]
 
 
+def test_samples_of_another_size_correlate_but_not_in_units_of_their_scale():
+    """Gaussian noise times another factor in each sample: max |E| and sigma_1(E) grow together, no entry drives it."""
+    found = probe(Known({"sizes": (known.multiplicative, (40, 30))}), loss, range(128), directions=2)["weights.sizes"]
+    assert found.correlation.rho > 0.9
+    assert found.relative.rho < 0.7
+    assert found.row()["relative"] == found.relative.rho
+    low, high, count = found.marginal
+    assert count.sum() == found.samples * 40 * 30
+    assert count[(low >= 0.6745) & (high <= 100)].sum() == pytest.approx(count.sum() / 2, rel=0.05)
+
+
 def test_a_line_for_each(report):
     lines = aligned(report.matrices).splitlines()
     assert lines[0].split("  ")[0] == "matrix"

@@ -64,6 +64,20 @@ def test_conv1d_gets_the_update_of_its_transpose():
     )
 
 
+def test_only_the_named_matrices_are_clipped(gpt2):
+    """By their names, by wildcards, or by the probe's names of the matrices inside a parameter."""
+    optimizer = build(gpt2, "muon", clip_where=["transformer.h.0.attn.c_attn.weight.2", "*.mlp.c_fc.weight"])
+    found = {n: g for g in optimizer.param_groups if g["role"] == "hidden" for n in g["param_names"]}
+    clipped = {name for name, group in found.items() if group["pre"] is not None}
+    assert clipped == {f"transformer.h.{name}.weight" for name in ("0.attn.c_attn", "0.mlp.c_fc", "1.mlp.c_fc")}
+    assert all(group["pre"] == ec.smooth(0.99) for name, group in found.items() if name in clipped)
+    assert found.keys() == {name for name, role in roles(gpt2).items() if role == "hidden"}
+    nowhere = build(gpt2, "muon", clip_where=())
+    assert all(group["pre"] is None for group in nowhere.param_groups)
+    with pytest.raises(ValueError, match=r"clip_where names no hidden matrix by 'transformer\.wte\.weight'"):
+        build(gpt2, "muon", clip_where="transformer.wte.weight")
+
+
 def test_vision_transformer():
     from transformers import ViTConfig, ViTForImageClassification
 

@@ -1,6 +1,7 @@
 """Singular directions that a matrix really determines, or an error; and one matrix after the other in fp64."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from ..krylov import top_singular
 
 _ANGLE = 1e-2  # the largest error of a direction, in radians, that is let through
 _TOLERANCE = 1e-9  # of the residuals, in fp64
+_SMALL = 512  # the shorter side below which one thread is faster
 
 
 class Directions(NamedTuple):
@@ -76,8 +78,20 @@ def _triplets(G: Array, g: np.ndarray, count: int, tol: float) -> tuple[Directio
 
 def leading_triplets(x: np.ndarray, k: int, tol: float) -> tuple[np.ndarray, ...]:
     """`top_singular` by torch, whose threads share a busy machine better than numpy's."""
-    u, s, v, residual = top_singular(torch.from_numpy(np.ascontiguousarray(x)), k, tol=tol, restarts=100)
+    with one_thread() if min(x.shape) < _SMALL else nullcontext():
+        u, s, v, residual = top_singular(torch.from_numpy(np.ascontiguousarray(x)), k, tol=tol, restarts=100)
     return u.numpy(), s.numpy(), v.numpy(), residual.numpy()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """For many operations on little: there the threads of each would wait for each other most of the time."""
+    count = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(count)
 
 
 def _gaps(s: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -18,11 +18,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+import torch
 from scipy import optimize, special
 
 _STEP = 1 / 64  # bins of log|u| and log|v|: an error of 4e-5, as it is of second order
 _REACH = 12.0  # weights below e^-12 of the largest are never the largest term; they count in the sum alone
-_LEVELS = (np.arange(400) + 0.5) / 400  # of the distribution of M
+_LEVELS = (np.arange(200) + 0.5) / 200  # of the distribution of M
 _BEYOND = 7.5  # P(|Z| > 7.5) is 6e-14: none of 10^9 entries
 _FEW = 8  # effective entries below which the sum of the others is not normal: Monte Carlo
 _EXACT = 4096  # the largest weights, drawn one by one in Monte Carlo; the sum of the others is one normal number
@@ -178,7 +179,7 @@ def closed_form(u: np.ndarray, v: np.ndarray) -> ClosedForm:
     t, weight, count = _quantiles_of_largest(*_weights(u, v))
     t = t[:, None]
     a = t / weight
-    mass, density = special.erf(a / math.sqrt(2)), 2 * _normal_density(a)
+    mass, density = _erf(a / math.sqrt(2)), 2 * _normal_density(a)
     lost = a * density / mass  # how much of its variance a normal number loses when cut off at a
     where = count * density / mass / weight  # how likely the largest term is one of this weight
     where /= where.sum(-1, keepdims=True)
@@ -192,11 +193,11 @@ def _quantiles_of_largest(weight: np.ndarray, count: np.ndarray) -> tuple[np.nda
     And the weights that have a part in it: a term of a smaller one would have to be _BEYOND standard deviations out.
     """
     ends = np.array([1e-3, 10.0]) * weight[0]
-    for size in (100, 400):
+    for size in (100, 200):
         near = weight > ends[0] / _BEYOND
         weight, count = weight[near], count[near]
         grid = np.geomspace(ends[0], ends[1], size)
-        log = np.log(special.erf(grid[:, None] / weight / math.sqrt(2))) @ count
+        log = np.log(_erf(grid[:, None] / weight / math.sqrt(2))) @ count
         rises = np.flatnonzero((log > -30) & (log < -1e-7))
         ends = grid[[max(rises[0] - 1, 0), min(rises[-1] + 1, size - 1)]]
     gumbel = -np.log(-log[rises])  # nearly a straight line in log t
@@ -240,6 +241,11 @@ def _largest_weights(u: np.ndarray, v: np.ndarray) -> np.ndarray:
     products = np.concatenate([a[i] * b[: _EXACT // (i + 1)] for i in range(min(a.size, _EXACT))])
     products = np.sort(products)[::-1][:_EXACT]
     return products[products > 0]
+
+
+def _erf(x: np.ndarray) -> np.ndarray:
+    """torch's: six times as fast as scipy's."""
+    return torch.erf(torch.from_numpy(x)).numpy()
 
 
 def _normal_density(x: np.ndarray) -> np.ndarray:

@@ -69,7 +69,9 @@ class Stream:
     def add(self, sample: int, g: Tensor, centre: Tensor, mean: Tensor, positive: Tensor) -> None:
         """One gradient. `centre`: of its half; `mean`: of all samples, the paper's G; `positive`: where G is."""
         noise = g - centre
-        top = float(noise.abs().amax())
+        rows = noise.abs().amax(1)
+        row = int(rows.argmax())
+        top = float(rows[row])
         if top == 0:
             self.silent += 1
             return
@@ -81,14 +83,15 @@ class Stream:
         self.terms.append(_terms(noise, self.ours, square))
         scale = max(float(quantile_abs(noise, 0.5, nonzero=True)) / 0.6745, 1e-30)  # 1/scale must be a number of fp32
         self.scale.append(scale * top)
-        self._spectrum(sample, noise, top, scale)
+        self._spectrum(sample, noise, row, top, scale)
         self._marginal(noise.div_(scale), positive)
         del noise
         self._plain(g - mean)
 
-    def _spectrum(self, sample: int, noise: Tensor, top: float, scale: float) -> None:
+    def _spectrum(self, sample: int, noise: Tensor, row: int, top: float, scale: float) -> None:
+        """`row`: that of the largest entry."""
         u, sigma, v = leading_triplet(noise)
-        row, column = divmod(int(noise.abs().argmax()), noise.shape[1])
+        column = int(noise[row].abs().argmax())
         share = float((u[row] * noise[row, column] * v[column]).abs()) / sigma
         self.sigma.append(sigma * top)
         if share > _HALF:
@@ -98,8 +101,9 @@ class Stream:
         """Histogram, the largest entries, and their signs; `noise` in scales."""
         histogram = Histogram.of(noise)
         self.histogram = histogram if self.histogram is None else self.histogram + histogram
-        beyond = (noise.abs() > FAR).reshape(-1).nonzero()[:, 0]
-        far = noise.reshape(-1)[beyond]
+        flat = noise.reshape(-1)
+        (beyond,) = (flat.abs() > FAR).nonzero(as_tuple=True)
+        far = flat[beyond]
         most = far.abs().topk(min(len(far), -(-noise.numel() // 100))).indices  # a heavier tail has more beyond
         if len(most) >= 10:
             with_it = (far[most] > 0) == positive.reshape(-1)[beyond[most]]
@@ -143,7 +147,8 @@ def _largest_terms(noise: Tensor, u: Tensor, v: Tensor) -> Tensor:
     most = []
     for start in range(0, noise.shape[0], rows):
         part = noise[start : start + rows].abs()
-        room = torch.empty_like(part)
-        ends = [torch.mul(part, v[:, k], out=room).amax(1) for k in range(v.shape[1])]
-        most.append((torch.stack(ends, 1) * u[start : start + rows]).amax(0))
+        room, ends = torch.empty_like(part), part.new_empty(v.shape[1], len(part))
+        for along, end in zip(v.mT, ends, strict=True):
+            torch.amax(torch.mul(part, along, out=room), 1, out=end)
+        most.append((ends * u[start : start + rows].mT).amax(1))
     return torch.stack(most).amax(0)

@@ -23,9 +23,9 @@ from .halves import arms
 TITLE = "The noise of real gradients, and where clipping helps"
 CAPTIONS = {
     "real": "One matrix at three stages of training (the real column of the paper's figure `fig:noise_models`). Above: "
-    "its noise entries in units of the sample's scale; dotted: Gaussian. Middle: largest entry against sigma_1, one "
-    "point per sample. Below: R-hat of the samples, its median (line), and the 95 % band of that median for Gaussian "
-    "noise (grey).",
+    "its noise entries in units of the sample's scale; dotted: Gaussian. Middle: largest entry against sigma_1, both "
+    "over their medians, one point per sample. Below: R-hat of the samples, its median (line), and the 95 % band of "
+    "that median for Gaussian noise (grey).",
     "r_hat": "Median R-hat of the noise of every hidden matrix along the k-th direction of the gradient, at three "
     "stages (the paper's `fig:r_hat`). Grey: the 95 % band of Gaussian noise.",
     "corr": "Spearman's rho of max |E| and sigma_1(E) for every hidden matrix (the paper's `fig:corr`), with 95 % "

@@ -38,11 +38,8 @@ def _real(rows: Sequence[Row]) -> Any:
         found = bands[row["step"], row["matrix"]]
         _marginal(marginal, row)
         marginal.set_title(f"{row['matrix']}\nstep {row['step']}", fontsize=10)
-        scatter.scatter(row["largest"], row["sigma"], s=14, color="#c8352b", alpha=0.7, lw=0)
-        rho = f"rho {found['spearman']:.2f}, in units of the scale {found['relative']:.2f}"
-        scatter.set(xscale="log", yscale="log", xlabel="max |E|", ylabel=r"$\sigma_1(E)$")
-        _plain_ticks(scatter)
-        scatter.set_title(rho, fontsize=9)
+        _scatter(scatter, row)
+        scatter.set_title(f"rho {found['spearman']:.2f}, in units of the scale {found['relative']:.2f}", fontsize=9)
         values = np.clip(row["r_hat"], 1e-5, 1e5)
         ratios.axvspan(found["low"][0], found["high"][0], color="#bbbbbb", lw=0)
         ratios.hist(values, bins=np.geomspace(1e-5, 1e5, 31).tolist(), color="#1f5fa8", alpha=0.8)
@@ -65,12 +62,17 @@ def _marginal(axis: Any, row: Row) -> None:
     axis.set_ylim(density[density > 0].min() / 3, 3)
 
 
-def _plain_ticks(axis: Any) -> None:
-    from matplotlib.ticker import LogLocator, NullFormatter
+def _scatter(axis: Any, row: Row) -> None:
+    """Both over their medians, with a tick at every doubling."""
+    from matplotlib.ticker import FormatStrFormatter
 
+    x, y = (np.array(row[key]) / np.median(row[key]) for key in ("largest", "sigma"))
+    axis.scatter(x, y, s=14, color="#c8352b", alpha=0.7, lw=0)
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log", base=2)
     for each in (axis.xaxis, axis.yaxis):
-        each.set_major_locator(LogLocator(numticks=4))
-        each.set_minor_formatter(NullFormatter())
+        each.set_major_formatter(FormatStrFormatter("%g"))
+    axis.set(xlabel="max |E| / its median", ylabel=r"$\sigma_1(E)$ / its median")
 
 
 def _r_hat(rows: Sequence[Row]) -> Any:
@@ -110,6 +112,7 @@ def _over_matrices(
         if _kind(names[i]) != _kind(names[i - 1]):
             axis.axvline(i - 0.5, color="#dddddd", lw=0.8)
     axis.set_xticks(range(len(names)), [name.removesuffix(".weight") for name in names], rotation=90, fontsize=7)
+    axis.set_xlim(-0.7, len(names) - 0.3)
     axis.grid(axis="x", visible=False)
 
 
