@@ -28,12 +28,12 @@ def test_every_label_is_answered(label):
     assert label in ROWS, f"docs/paper-map.md has no row for {label}"
     assert ROWS[label][2].strip()
     assert ROWS[label][3].strip()
+    assert "planned" not in ROWS[label][3]
 
 
 def test_what_is_named_as_done_exists():
     for label, cells in ROWS.items():
-        done = cells[3].split("planned")[0]
-        for name in re.findall(r"`entryclip\.(\w+)", done):
+        for name in re.findall(r"`entryclip\.(\w+)", cells[3]):
             assert hasattr(importlib.import_module("entryclip"), name), f"{label}: entryclip.{name}"
-        for name in re.findall(r"`entryclip reproduce ([\w-]+)", done):
+        for name in re.findall(r"`entryclip reproduce ([\w-]+)", cells[3]):
             assert name in experiments.NAMES, f"{label}: {name}"
