@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..clip import smooth
-from ..lm.default import default_data
+from ..lm.default import data_folder
 from ..lm.methods import make_optimizer
 from ..lm.nonfinite import Diverged
 from ..lm.settings import Settings
@@ -69,7 +69,7 @@ class Config:
 
     def folder(self) -> Path:
         """Of the shards."""
-        return Path(self.data) if self.data else default_data("bytes" if self.model == "tiny" else "bpe:4096")
+        return data_folder(self.data, self.model)
 
 
 class Corrupted:

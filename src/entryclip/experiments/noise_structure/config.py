@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...lm import methods
-from ...lm.default import default_data
+from ...lm.default import data_folder
 from ...lm.settings import Settings
 
 BASELINES = {"post": "adamw", "pre": "muon"}
@@ -79,4 +79,4 @@ class Config:
 
     def folder(self) -> Path:
         """Of the shards."""
-        return Path(self.data) if self.data else default_data("bytes" if self.model == "tiny" else "bpe:4096")
+        return data_folder(self.data, self.model)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...lm import methods
-from ...lm.default import default_data
+from ...lm.default import data_folder
 from ...lm.settings import Settings
 
 POST = ("adamw", "adamw-norm", "post-hard", "post-smooth", "post-smooth-rms")
@@ -92,9 +92,7 @@ class Config:
 
     def folder(self) -> Path:
         """Of the shards."""
-        if self.data:
-            return Path(self.data)
-        return default_data("bytes" if self.model == "tiny" else "bpe:4096")
+        return data_folder(self.data, self.model)
 
     def settings(self, method: str, *, lr: float, level: float | None, seed: int, steps: int | None = None) -> Settings:
         """Of one run."""
