@@ -195,4 +195,5 @@ def _where(rows: Sequence[Row]) -> Any:
         axis.set_yticks(range(len(arms)), [ARMS[arm] for arm in arms])
         axis.set(ylim=(len(arms) - 0.5, -0.5), xlabel="final loss less that without a clip", title=NAMES[method])
         axis.grid(axis="y", visible=False)
+        axis.locator_params(axis="x", nbins=5)
     return figure

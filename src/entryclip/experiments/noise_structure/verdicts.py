@@ -62,7 +62,7 @@ def _localization(stages: dict[int, dict[str, Row]]) -> list[Claim]:
         ),
         _sign_test("R-hat rises with training", stages, lambda row: row["r_hat"][0]),
         _claim(
-            f"and exceeds 1 (step {last}, k = 1)",
+            f"Late in training (step {last}) R-hat exceeds 1 along the first direction",
             f"{_of(above)} above the band, median {_median(r['r_hat'][0] for r in late)}",
             np.mean(above) > 0.5,
         ),
@@ -90,7 +90,7 @@ def _spectrum(stages: dict[int, dict[str, Row]], gaussian: dict[tuple[int, int],
             np.median(raw) > 0.5,
         ),
         _claim(
-            "and in units of the sample's scale, too, as in heavy-tailed noise (rho > .8)",
+            "They do so among samples of one size, too, as in heavy-tailed noise (rho > .8 in units of the sample's scale)",
             f"median rho {_median(relative)}, above .8 in {_of(strong)}, above Gaussian noise's band in {_of(beyond)}",
             np.mean(strong) > 0.5,
         ),
