@@ -103,7 +103,7 @@ def test_the_study_has_all_methods_and_enough_seeds():
         ({"methods": ("adam",)}, "unknown method 'adam'"),
         ({"rates": ()}, "rates must be one or more, each once"),
         ({"methods": ("muon", "muon")}, "methods must be one or more, each once"),
-        ({"trials": 1}, "trials must be at least the 3 rates to begin with, got 1"),
+        ({"trials": 1}, "trials must be at least the 2 rates to begin with, got 1"),
         ({"tuning_steps": 0}, "tuning_steps must be at least 1, got 0"),
         ({"seeds": 0}, "seeds must be at least 1, got 0 and 5"),
     ],

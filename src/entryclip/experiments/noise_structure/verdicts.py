@@ -90,7 +90,7 @@ def _spectrum(stages: dict[int, dict[str, Row]], gaussian: dict[tuple[int, int],
             np.median(raw) > 0.5,
         ),
         _claim(
-            "They do so among samples of one size, too, as in heavy-tailed noise (rho > .8 in units of the sample's scale)",
+            "They do so in units of the sample's scale, too, as in heavy-tailed noise (rho > .8)",
             f"median rho {_median(relative)}, above .8 in {_of(strong)}, above Gaussian noise's band in {_of(beyond)}",
             np.mean(strong) > 0.5,
         ),

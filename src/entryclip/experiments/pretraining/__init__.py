@@ -6,6 +6,7 @@ matrices. Each is tuned with the same number of trials on one seed, then run wit
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...lm.nonfinite import Diverged
@@ -47,8 +48,10 @@ def next_units(config: Config, rows: Sequence[Row]) -> list[Unit]:
 
 def run_unit(config: Config, unit: Unit) -> Iterator[Row]:
     """One run: a row for every evaluation. One that diverged ends with a row without a loss."""
-    steps = min(config.tuning_steps, config.steps) if unit["stage"] == "tuning" else config.steps
-    settings = config.settings(unit["method"], lr=unit["lr"], level=unit["level"], seed=unit["seed"], steps=steps)
+    settings = config.settings(unit["method"], lr=unit["lr"], level=unit["level"], seed=unit["seed"])
+    if unit["stage"] == "tuning":  # only its end is looked at
+        steps = min(config.tuning_steps, config.steps)
+        settings = replace(settings, steps=steps, eval_every=steps)
     run, diverged = Run(settings, config.folder()), None
     try:
         run.advance()

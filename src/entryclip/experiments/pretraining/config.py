@@ -32,7 +32,7 @@ class Config:
     data: str = ""
     model: Literal["paper", "small", "tiny"] = "small"
     methods: tuple[str, ...] = (*POST, *PRE)
-    rates: tuple[float, ...] = (2e-3, 4e-3, 8e-3)
+    rates: tuple[float, ...] = (4e-3, 8e-3)
     level: float | None = None
     other_lr: float = 0.1
     weight_decay: float = 0.1
@@ -43,7 +43,7 @@ class Config:
     length: int = 256
     eval_every: int = 70
     eval_tokens: int = 32768
-    trials: int = 5
+    trials: int = 4
     seed: int = 100
     seeds: int = 3
     headline_seeds: int = 5
@@ -94,9 +94,8 @@ class Config:
         """Of the shards."""
         return data_folder(self.data, self.model)
 
-    def settings(self, method: str, *, lr: float, level: float | None, seed: int, steps: int | None = None) -> Settings:
+    def settings(self, method: str, *, lr: float, level: float | None, seed: int) -> Settings:
         """Of one run."""
         own = {"data", "methods", "rates", "level", "trials", "tuning_steps", "seed", "seeds", "headline_seeds"}
         common: dict[str, Any] = {key: value for key, value in vars(self).items() if key not in own}
-        common["steps"] = self.steps if steps is None else steps
         return Settings(method=method, lr=lr, level=level, seed=seed, **common)
