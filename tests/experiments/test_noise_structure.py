@@ -110,6 +110,18 @@ def test_figures(rows):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
+        ({"shown": "blocks.9.attn.qkv_w.v"}, "shown must be a hidden matrix of the model, blocks.0.attn.qkv_w.q to"),
+        ({"samples": 10**7}, r"after 16 steps \d+ sequences are left, too few for 10000000 samples"),
+    ],
+)
+def test_what_is_needed_at_the_end_is_checked_before_the_training(config, changes, words):
+    with pytest.raises(ValueError, match=words):
+        next(study.run_unit(dataclasses.replace(config, **changes), {"kind": "noise"}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
         ({"stages": (49,)}, "stages must be two or more steps"),
         ({"stages": (49, 49)}, "stages must be two or more steps"),
         ({"stages": (49, 500)}, "stages must be steps of the run, 1 to 490"),

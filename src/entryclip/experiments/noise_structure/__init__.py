@@ -13,10 +13,12 @@ from typing import Any
 import torch
 
 from ...diagnostics import MatrixNoise, max_entry_correlation, probe
+from ...diagnostics.slices import select
 from ...lm import methods
 from ...lm.nonfinite import Diverged
 from ...lm.probing import from_checkpoint
 from ...lm.train import Run
+from ...lm.trainer import Trainer
 from .config import BASELINES, Config
 from .halves import arms
 
@@ -65,6 +67,7 @@ def _noise(config: Config) -> Iterator[Row]:
     settings = config.settings("adamw", seed=config.seed, steps=config.steps)
     with tempfile.TemporaryDirectory() as folder:
         run = Run(settings, config.folder(), Path(folder), save_every=0, keep=0)
+        _check(config, run.trainer)
         run.advance(lambda trainer, loss: run.save() if trainer.done in config.stages else None)
         for step in config.stages:
             place = Path(folder) / "checkpoints" / f"step_{step:06d}"
@@ -75,6 +78,16 @@ def _noise(config: Config) -> Iterator[Row]:
             yield {"kind": "shown", "step": step, **_shown(report[config.shown])}
     shapes = {found.shape: found.samples for found in report.matrices}
     yield from (_gaussian(shape, samples) for shape, samples in shapes.items())
+
+
+def _check(config: Config, trainer: Trainer) -> None:
+    """Before an hour of training, what is needed after it."""
+    names = [matrix.name for matrix in select(trainer.model).matrices]
+    if config.shown not in names:
+        raise ValueError(f"shown must be a hidden matrix of the model, {names[0]} to {names[-1]}, got {config.shown!r}")
+    left = (len(trainer.batches) - config.steps) * config.sequences
+    if left < config.samples:
+        raise ValueError(f"after {config.steps} steps {left} sequences are left, too few for {config.samples} samples")
 
 
 def _gaussian(shape: tuple[int, int], samples: int) -> Row:
