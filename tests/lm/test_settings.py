@@ -3,6 +3,11 @@ import pytest
 from entryclip.lm.settings import Settings
 
 
+def test_one_name_is_not_taken_for_several():
+    with pytest.raises(TypeError, match=r"clip_where must be several names, a tuple of them, got 'blocks"):
+        Settings(method="post-smooth", clip_where="blocks.0.*")
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

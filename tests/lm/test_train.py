@@ -236,6 +236,15 @@ def test_bad_options_are_one_line(shards, tmp_path, capsys, more, words):
     assert said.count("\n") == 1
 
 
+def test_where_to_clip_may_be_said_several_times_and_a_run_goes_on_with_it(shards, tmp_path):
+    where = ("--clip-where", "blocks.0.*", "--clip-where", "blocks.1.mlp.*")
+    assert main(command(shards, tmp_path, *where)) == 0
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert record["settings"]["clip_where"] == ["blocks.0.*", "blocks.1.mlp.*"]
+    assert main(command(shards, tmp_path, *where)) == 0
+    assert main(command(shards, tmp_path)) == 2  # another run
+
+
 def test_the_papers_model_asks_for_the_papers_data(tmp_path, capsys):
     assert main(["train", "--preset", "paper", "--out", str(tmp_path)]) == 2
     assert "needs data: `entryclip data fineweb --out data/fineweb`, then --data" in capsys.readouterr().err

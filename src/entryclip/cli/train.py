@@ -32,11 +32,13 @@ def _changes() -> Any:
     lines = re.findall(r"^    (\w[\w, ]*?)  +(.+)$", Settings.__doc__ or "", re.MULTILINE)
     helps = {name: text for names, text in lines for name in names.split(", ")}
     kinds = get_type_hints(Settings)
-    fields = [
+    fields: list[Any] = [
         (name, Annotated[kinds[name] | None, arg(help=helps.get(name, ""))], None)
         for name in (field.name for field in dataclasses.fields(Settings))
+        if name != "clip_where"
     ]
-    return dataclasses.make_dataclass("Changes", fields, frozen=True)
+    where = Annotated[tuple[str, ...], arg(metavar="PATTERN", help=helps["clip_where"])]  # may be given several times
+    return dataclasses.make_dataclass("Changes", [*fields, ("clip_where", where, ())], frozen=True)
 
 
 Changes: Any = _changes()
@@ -79,7 +81,7 @@ def train(
     from ..lm.train import Run
 
     check_choice("--preset", preset, tuple(PRESETS))
-    given = {name: value for name, value in vars(changes).items() if value is not None}
+    given = {name: value for name, value in vars(changes).items() if value is not None and value != ()}
     settings = PRESETS["quick" if quick else preset](**given)
     folder = data or _default_data(settings)
     with joined(strategy, timeout=timeout) as processes:

@@ -79,6 +79,8 @@ class Settings:
             raise ValueError(f"floor must be a share of the learning rate, 0 to 1, got {self.floor}")
         if self.level is not None:
             _check_level(self.method, method, self.level)
+        if isinstance(self.clip_where, str):
+            raise TypeError(f"clip_where must be several names, a tuple of them, got {self.clip_where!r}")
         if self.clip_where is not None and method.stage not in ("pre", "post"):
             raise ValueError(f"clip_where is for methods that clip matrices, {self.method} does not: leave it out")
         if self.clip_microbatches is not None and not 0 < self.clip_microbatches <= 1:
