@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from entryclip.diagnostics.halves import Blocks, median_
@@ -32,6 +33,12 @@ def test_the_samples_are_not_written_to():
     blocks.add({"w": first})
     blocks.add({"w": 3 * torch.ones(2, 2)})
     assert (first == 1).all()
+
+
+@pytest.mark.parametrize("count", range(1, 8))
+def test_the_median_of_any_number_also_with_ties(count):
+    x = torch.randint(0, 4, (count, 5000), generator=G).float()
+    assert torch.equal(median_([each.clone() for each in x]), x.median(0).values)
 
 
 def test_the_median_of_large_and_of_strided_tensors():

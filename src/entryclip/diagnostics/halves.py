@@ -66,6 +66,17 @@ def median_(means: list[Tensor]) -> Tensor:
     means = [whole(mean) for mean in means]
     flat = [mean.reshape(-1) for mean in means]
     for start in range(0, flat[0].numel(), _PIECE):
-        part = torch.stack([each[start : start + _PIECE] for each in flat])
-        flat[0][start : start + _PIECE] = part.median(0).values
+        flat[0][start : start + _PIECE] = _middle([each[start : start + _PIECE] for each in flat])
     return flat[0].view(means[0].shape)
+
+
+def _middle(parts: list[Tensor]) -> Tensor:
+    """The median of three or five by comparisons, which is several times faster than by sorting."""
+    if len(parts) == 3:
+        a, b, c = parts
+        return torch.maximum(torch.minimum(a, b), torch.minimum(torch.maximum(a, b), c))
+    if len(parts) == 5:  # without the least and the greatest of two pairs
+        a, b, c, d, e = parts
+        low = torch.maximum(torch.minimum(a, b), torch.minimum(c, d))
+        return _middle([low, torch.minimum(torch.maximum(a, b), torch.maximum(c, d)), e])
+    return torch.stack(parts).median(0).values

@@ -23,7 +23,7 @@ from scipy import optimize, special
 
 _STEP = 1 / 64  # bins of log|u| and log|v|: an error of 4e-5, as it is of second order
 _REACH = 12.0  # weights below e^-12 of the largest are never the largest term; they count in the sum alone
-_LEVELS = (np.arange(200) + 0.5) / 200  # of the distribution of M
+_LEVELS = (np.arange(128) + 0.5) / 128  # of the distribution of M
 _BEYOND = 7.5  # P(|Z| > 7.5) is 6e-14: none of 10^9 entries
 _FEW = 8  # effective entries below which the sum of the others is not normal: Monte Carlo
 _EXACT = 4096  # the largest weights, drawn one by one in Monte Carlo; the sum of the others is one normal number
@@ -193,7 +193,7 @@ def _quantiles_of_largest(weight: np.ndarray, count: np.ndarray) -> tuple[np.nda
     And the weights that have a part in it: a term of a smaller one would have to be _BEYOND standard deviations out.
     """
     ends = np.array([1e-3, 10.0]) * weight[0]
-    for size in (100, 200):
+    for size in (64, 160):
         near = weight > ends[0] / _BEYOND
         weight, count = weight[near], count[near]
         grid = np.geomspace(ends[0], ends[1], size)
