@@ -1,6 +1,8 @@
 """Run a function on several processes (gloo), as the tests of many processes do."""
 
 import datetime
+import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -8,7 +10,11 @@ import torch.multiprocessing as mp
 
 
 def on_processes(count, function, folder, *arguments):
-    """Call `function(rank, *arguments)` on each; an error on any of them is raised here."""
+    """Call `function(rank, *arguments)` on each; an error on any of them is raised here.
+
+    One that is done waits for the others and ends without Python's own clearing up: threads of torch's that are still
+    there then abort the process now and then ("terminate called without an active exception").
+    """
     mp.spawn(_enter, args=(count, function, str(folder), arguments), nprocs=count)
 
 
@@ -19,8 +25,12 @@ def _enter(rank, count, function, folder, arguments):
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=count, timeout=timeout)
     try:
         function(rank, *arguments)
+        dist.barrier()
     finally:
         dist.destroy_process_group()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 class Traffic:
