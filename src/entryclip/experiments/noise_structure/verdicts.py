@@ -109,19 +109,18 @@ def _tails(stages: dict[int, dict[str, Row]]) -> list[Claim]:
         f"step {step}: a power law in {_of([row['tail'] == 'power law' for row in those.values()])}"
         for step, those in stages.items()
     ]
-    claim = _sign_test("Tails get heavier with training (Hill's index falls)", stages, lambda row: -row["index"], -1)
+    heavier = "Tails get heavier with training (Hill's index falls)"
+    claim = _sign_test(heavier, stages, lambda row: row["index"] and -row["index"], -1)
     return [{**claim, "measured": f"{claim['measured']}; {', '.join(words)}"}]
 
 
 def _sign_test(claim: str, stages: dict[int, dict[str, Row]], value: Any, sign: int = 1) -> Claim:
     """Whether it is larger at the last stage than at the first in more matrices than chance would have it."""
     first, last = min(stages), max(stages)
-    usable = [
-        name for name in stages[first] if name in stages[last] and all(stages[s][name]["index"] for s in (first, last))
-    ]
+    usable = [name for name in stages[first] if all(name in those and value(those[name]) for those in stages.values())]
     up = [value(stages[last][name]) > value(stages[first][name]) for name in usable]
     p = float(stats.binomtest(sum(up), len(up), alternative="greater").pvalue)
-    medians = [_median(sign * value(those[name]) for name in usable if name in those) for those in stages.values()]
+    medians = [_median(sign * value(those[name]) for name in usable) for those in stages.values()]
     measured = (
         f"so in {_of(up)} (sign test p = {p:.2g}); medians {', '.join(medians)} at steps {', '.join(map(str, stages))}"
     )
