@@ -82,6 +82,21 @@ def test_seeds_are_paired_by_number():
         difference(base, Curves([7], TOKENS, other.losses[:1], np.ones(1)))
 
 
+def test_the_figure_compares_over_the_seeds_both_have():
+    def run(method, seed, curve):
+        common = {"stage": "report", "method": method, "seed": seed, "seconds": 1.0}
+        return [{**common, "tokens": tokens, "val_loss": loss} for tokens, loss in zip(TOKENS, curve, strict=True)]
+
+    losses = made([0.0, 1.0]).losses  # a second seed that only the baseline has, and which is worse
+    rows = [{"stage": "tuning", "method": "adamw", "lr": 1e-3, "level": None, "last": True, "val_loss": 5.0}]
+    rows += run("adamw", 1, losses[0]) + run("adamw", 2, losses[1])
+    rows += run("post-smooth", 1, made([0.0], shift=10).losses[0])
+    last = pretraining.plot(rows)["nano-gpt-result"].axes[-1]
+    assert [text.get_text() for text in last.get_legend().get_texts()] == ["AdamW", "AdamW, smooth shrinkage: 1.111"]
+    ends = {line.get_label(): line.get_ydata()[-1] for line in last.lines}
+    assert ends["AdamW, smooth shrinkage: 1.111"] - ends["AdamW"] == pytest.approx(-0.5)
+
+
 def test_crossing():
     assert crossing(TOKENS, np.full(11, 3.0), 2.0) == math.inf
     assert crossing(TOKENS, np.full(11, 1.0), 2.0) == 0

@@ -5,13 +5,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from .config import POST, PRE
-from .savings import Curves, crossing, curves
+from .savings import Array, Curves, crossing, curves, paired
 from .search import Trial, best
 from .tuning import trials_of
 from .verdicts import BASELINES, NAMES
 
 Row = dict[str, Any]
 FAMILIES = {"post-clipping": POST, "pre-clipping": PRE}
+ROOM = 0.4  # for the legend, above the curves
 LOOK: dict[str, dict[str, Any]] = {
     "adamw": {"color": "#555555", "ls": (0, (1, 1.5))},
     "muon": {"color": "#555555", "ls": (0, (1, 1.5))},
@@ -39,42 +40,47 @@ def _result(found: dict[str, Curves]) -> Any:
     figure, axes = panels(len(families), rows=2, width=5.2, height=3.6)
     for i, (name, methods) in enumerate(families.items()):
         whole, last = axes[i], axes[i + len(families)]
-        baseline = found.get(FAMILIES[name][0])
         for method in methods:
             each = found[method]
-            for axis, label in ((whole, NAMES[method]), (last, _label(method, each, baseline))):
-                axis.plot(each.tokens / 1e6, each.losses.mean(0), label=label, lw=1.5, **LOOK[method])
+            whole.plot(each.tokens / 1e6, each.losses.mean(0), label=NAMES[method], lw=1.5, **LOOK[method])
         whole.set(title=name, xlabel="tokens (millions)", ylabel="validation loss")
         whole.legend(frameon=False, fontsize=8)
-        _enlarge(last, [found[method] for method in methods], baseline)
+        _enlarge(last, {method: found[method] for method in methods}, found.get(FAMILIES[name][0]))
     return figure
 
 
-def _enlarge(axis: Any, there: list[Curves], baseline: Curves | None) -> None:
+def _enlarge(axis: Any, there: dict[str, Curves], baseline: Curves | None) -> None:
     """The last fifth, with the level to reach; a method far above it is out of sight."""
-    end = max(each.tokens[-1] for each in there) / 1e6
+    end = max(each.tokens[-1] for each in there.values()) / 1e6
+    late = []
+    for method, each in there.items():
+        curve, label = _against(method, each, baseline)
+        axis.plot(each.tokens / 1e6, curve, label=label, lw=1.5, **LOOK[method])
+        late += [float(loss) for loss in curve[each.tokens >= 0.8e6 * end] if math.isfinite(loss)]
     if baseline is not None:
         level = float(baseline.final.mean())
         axis.axhline(level, color="#111111", lw=0.8, ls=(0, (6, 3)))
         axis.annotate(rf"$\ell_0$ = {level:.3f}", (0.8 * end, level), (3, 3), textcoords="offset points", fontsize=8)
-    ends = [float(each.final.mean()) for each in there if math.isfinite(each.final.mean())]
-    low = min(ends, default=0.0)
-    late = [float(loss) for each in there for loss in each.losses.mean(0)[each.tokens >= 0.8e6 * end]]
-    high = min(max((loss for loss in late if math.isfinite(loss)), default=1.0), low + 0.4)
+    low = min(late, default=0.0)
+    high = min(max(late, default=1.0), low + 0.4)
     room = 0.05 * (high - low) + 1e-3
     axis.locator_params(axis="x", nbins=5)
-    axis.set(
-        xlim=(0.8 * end, end), ylim=(low - 2 * room, high + room), xlabel="tokens (millions)", ylabel="validation loss"
-    )
+    limits = {"xlim": (0.8 * end, end), "ylim": (low - 2 * room, high + ROOM * (high - low) + room)}
+    axis.set(**limits, xlabel="tokens (millions)", ylabel="validation loss")
     axis.legend(frameon=False, fontsize=8, loc="upper right", title="speedup", title_fontsize=8)
 
 
-def _label(method: str, each: Curves, baseline: Curves | None) -> str:
-    if baseline is None or method not in BASELINES:
-        return NAMES[method]
-    needed = crossing(each.tokens, each.losses.mean(0), float(baseline.final.mean()))
-    speedup = "not reached" if needed == math.inf else f"{baseline.tokens[-1] / needed:.3f}"
-    return f"{NAMES[method]}: {speedup}"
+def _against(method: str, each: Curves, baseline: Curves | None) -> tuple[Array, str]:
+    """A method's mean curve, and its name with the speedup. Both are over the seeds that the baseline has, too: where
+    these are not all of the baseline's, the curve is moved by as much as its final loss over them is off."""
+    if baseline is None:
+        return each.losses.mean(0), NAMES[method]
+    curve, level = paired(baseline, each)
+    moved = curve - level + float(baseline.final.mean())
+    if method not in BASELINES:
+        return moved, NAMES[method]
+    needed = crossing(each.tokens, curve, level)
+    return moved, f"{NAMES[method]}: {'not reached' if needed == math.inf else f'{baseline.tokens[-1] / needed:.3f}'}"
 
 
 def _sweep(rows: list[Row]) -> Any:
@@ -86,11 +92,20 @@ def _sweep(rows: list[Row]) -> Any:
     for axis, (name, methods) in zip(axes, families.items(), strict=True):
         for method in methods:
             _rates(axis, method, trials[method])
-        axis.set(
-            title=name, xscale="log", xlabel="learning rate of the hidden matrices", ylabel="final validation loss"
-        )
-        axis.legend(frameon=False, fontsize=8)
+        axis.set(title=name, xlabel="learning rate of the hidden matrices", ylabel="final validation loss")
+        _doublings(axis, [trial.lr for method in methods for trial in trials[method]])
+        low, high = axis.get_ylim()
+        axis.set_ylim(low, high + ROOM * (high - low))
+        axis.legend(frameon=False, fontsize=8, loc="upper right")
     return figure
+
+
+def _doublings(axis: Any, rates: list[float]) -> None:
+    """Marks at the least rate, twice that, and so on."""
+    least = min(rates)
+    marks = [least * 2**i for i in range(1 + math.floor(math.log2(max(rates) / least) + 1e-6))]
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(marks, labels=[f"{mark:g}" for mark in marks])
 
 
 def _finite(trials: list[Trial]) -> list[Trial]:

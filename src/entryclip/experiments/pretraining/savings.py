@@ -92,6 +92,12 @@ def saving(baseline: Curves, method: Curves) -> Interval:
     return Interval(of(np.arange(count)), float(low), float(high))
 
 
+def paired(baseline: Curves, method: Curves) -> tuple[Array, float]:
+    """The method's mean curve and the baseline's mean final loss, over the seeds both have."""
+    ours, theirs = _paired(baseline, method)
+    return method.losses[theirs].mean(0), float(baseline.final[ours].mean())
+
+
 def difference(baseline: Curves, method: Curves) -> Interval:
     """Mean final loss of the method less the baseline's, over the seeds both have: Student's interval of the pairs."""
     ours, theirs = _paired(baseline, method)
