@@ -19,7 +19,8 @@ TITLE = "Language-model pretraining: tokens saved by clipping"
 CAPTIONS = {
     "nano-gpt-result": "Validation loss against tokens, mean over seeds (the paper's figure `fig:nano_gpt_result`). "
     "Dashed: the final loss of the method without clipping. A speedup is the tokens of that method over the tokens "
-    "with which another reaches its final loss, over the seeds that both have.",
+    "with which another reaches its final loss, over the seeds that both have; below, the curve of one with fewer "
+    "seeds is moved to the dashed level of them all.",
     "lr-sweep": "Final validation loss of every run of the tuning, by learning rate of the hidden matrices (the "
     "paper's figure `fig:lr_sweep`); these runs may be shorter than the reported ones. Crosses: other levels.",
 }

@@ -78,7 +78,7 @@ def crossing(tokens: Array, curve: Array, level: float) -> float:
 
 def saving(baseline: Curves, method: Curves) -> Interval:
     """The share of the baseline's tokens that the method does without; -inf where its final loss is not reached."""
-    ours, theirs = _paired(baseline, method)
+    ours, theirs = _common(baseline, method)
 
     def of(chosen: Any) -> float:
         level = float(baseline.losses[ours[chosen], -1].mean())
@@ -94,13 +94,13 @@ def saving(baseline: Curves, method: Curves) -> Interval:
 
 def paired(baseline: Curves, method: Curves) -> tuple[Array, float]:
     """The method's mean curve and the baseline's mean final loss, over the seeds both have."""
-    ours, theirs = _paired(baseline, method)
+    ours, theirs = _common(baseline, method)
     return method.losses[theirs].mean(0), float(baseline.final[ours].mean())
 
 
 def difference(baseline: Curves, method: Curves) -> Interval:
     """Mean final loss of the method less the baseline's, over the seeds both have: Student's interval of the pairs."""
-    ours, theirs = _paired(baseline, method)
+    ours, theirs = _common(baseline, method)
     return student(method.final[theirs] - baseline.final[ours])
 
 
@@ -119,7 +119,7 @@ def student(pairs: Array) -> Interval:
     return Interval(mean, mean - width, mean + width)
 
 
-def _paired(a: Curves, b: Curves) -> tuple[Any, Any]:
+def _common(a: Curves, b: Curves) -> tuple[Any, Any]:
     """Where the seeds that both have stand in each."""
     common = [seed for seed in a.seeds if seed in b.seeds]
     if not common:
