@@ -9,7 +9,7 @@ import pytest
 from entryclip.experiments import pretraining
 from entryclip.experiments.pretraining.config import HEADLINE, POST, PRE, Config
 from entryclip.experiments.pretraining.savings import Curves, crossing, curves, difference, saving
-from entryclip.experiments.pretraining.search import Trial, best, next_trial
+from entryclip.experiments.pretraining.search import Trial, at_edge, best, next_trial
 from entryclip.experiments.reproduce import Options, reproduce_all
 from entryclip.experiments.store import load_record, load_rows
 
@@ -36,6 +36,11 @@ def test_the_search_tries_the_other_levels_at_the_best_rate():
     trials = searched("post-smooth", lambda lr, q: math.log(lr / 4e-3) ** 2 + abs(q - 0.999), 5, level=0.995)
     assert [(t.lr, t.level) for t in trials[3:]] == [(4e-3, 0.99), (4e-3, 0.999)]
     assert best(trials)[:2] == (4e-3, 0.999)
+
+
+@pytest.mark.parametrize(("optimum", "edge"), [(1e-4, True), (4e-3, False), (1, True)])
+def test_a_best_rate_at_the_edge_is_known(optimum, edge):
+    assert at_edge(searched("adamw", lambda lr, level: math.log(lr / optimum) ** 2, 4)) == edge
 
 
 def test_a_run_that_diverged_never_wins():
@@ -95,6 +100,39 @@ def test_the_figure_compares_over_the_seeds_both_have():
     assert [text.get_text() for text in last.get_legend().get_texts()] == ["AdamW", "AdamW, smooth shrinkage: 1.111"]
     ends = {line.get_label(): line.get_ydata()[-1] for line in last.lines}
     assert ends["AdamW, smooth shrinkage: 1.111"] - ends["AdamW"] == pytest.approx(-0.5)
+
+
+def diverging(method, slope, end, seeds=(1, 2, 3)):
+    """Rows of runs with losses 5 - slope * tokens that diverge after `end` tokens (100: they do not)."""
+    common = {"stage": "report", "method": method, "lr": 1e-3, "level": None, "seconds": 1.0}
+    for seed in seeds:
+        for tokens in range(0, end + 1, 10):
+            yield {**common, "seed": seed, "tokens": tokens, "val_loss": 5 - slope * tokens + seed / 1000}
+        if end < 100:
+            yield {**common, "seed": seed, "tokens": end + seed, "val_loss": None}
+
+
+@pytest.mark.parametrize("whole", [(), (3,)], ids=["all seeds", "two of three"])
+def test_a_method_that_diverged_wins_no_comparison(whole):
+    lost = tuple({1, 2, 3} - set(whole))
+    rows = [*diverging("adamw", 0.01, 100), *diverging("post-smooth", 0.02, 80, lost)]
+    rows += [*diverging("post-smooth", 0.02, 100, whole), *diverging("post-hard", 0.009, 100)]
+    found = pretraining.claims(rows)
+    assert [claim["holds"] for claim in found] == [False, False]
+    assert found[0]["measured"].startswith("saving none")
+    assert "final loss a run diverged (3 seeds)" in found[0]["measured"]
+    (lines,) = pretraining.tables(rows).values()
+    assert lines[1]["final loss"] == f"diverged in {len(lost)} of 3"
+    axis = pretraining.plot(rows)["nano-gpt-result"].axes[1]
+    assert "AdamW, smooth shrinkage: diverged" in [text.get_text() for text in axis.get_legend().get_texts()]
+
+
+def test_against_a_baseline_that_diverged_nothing_is_saved():
+    rows = [*diverging("adamw", 0.01, 80), *diverging("post-smooth", 0.02, 100)]
+    (claim,) = pretraining.claims(rows)
+    assert not claim["holds"]
+    assert claim["measured"].startswith("saving a run of the baseline diverged")
+    assert pretraining.plot(rows)
 
 
 def test_crossing():
@@ -160,10 +198,13 @@ def test_claims_figures_and_table_come_from_the_rows(study):
         "Smooth shrinkage saves tokens on AdamW (",
         "The best learning rate of AdamW moves up",
     ]
-    ((_, lines),) = record["tables"].items()
-    assert [line["method"] for line in lines] == ["AdamW", "AdamW, smooth shrinkage"]
-    found = curves(load_rows(study[0] / "pretraining"))
-    assert lines[0]["final loss"].startswith(f"{found['adamw'].final.mean():.4f}")
+    reported, tuned = record["tables"].values()
+    assert [line["method"] for line in reported] == ["AdamW", "AdamW, smooth shrinkage"]
+    rows = load_rows(study[0] / "pretraining")
+    assert reported[0]["final loss"].startswith(f"{curves(rows)['adamw'].final.mean():.4f}")
+    trials = pretraining.trials_of("post-smooth", rows)
+    assert sorted(tuned[1]["tried"].split(", ")) == sorted(f"{trial.lr:g} at {trial.level:g}" for trial in trials)
+    assert tuned[1]["loss"] == f"{best(trials).loss:.4f}"
     for figure in pretraining.CAPTIONS:
         assert (study[0] / "pretraining" / f"{figure}.png").stat().st_size > 10_000
 

@@ -10,7 +10,7 @@ from ...lm.settings import Settings
 
 POST = ("adamw", "adamw-norm", "post-hard", "post-smooth", "post-smooth-rms")
 PRE = ("muon", "spectra", "pre-hard", "pre-smooth")
-HEADLINE = ("adamw", "muon", "post-smooth", "pre-smooth", "post-hard", "spectra")
+HEADLINE = ("adamw", "muon", "post-smooth", "pre-smooth", "post-hard", "pre-hard", "spectra")
 
 
 @dataclass(frozen=True)

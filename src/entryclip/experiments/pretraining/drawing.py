@@ -51,6 +51,7 @@ def _result(found: dict[str, Curves]) -> Any:
 
 def _enlarge(axis: Any, there: dict[str, Curves], baseline: Curves | None) -> None:
     """The last fifth, with the level to reach; a method far above it is out of sight."""
+    baseline = None if baseline is None or math.isnan(baseline.final.mean()) else baseline  # diverged: no level
     end = max(each.tokens[-1] for each in there.values()) / 1e6
     late = []
     for method, each in there.items():
@@ -79,6 +80,8 @@ def _against(method: str, each: Curves, baseline: Curves | None) -> tuple[Array,
     moved = curve - level + float(baseline.final.mean())
     if method not in BASELINES:
         return moved, NAMES[method]
+    if math.isnan(curve[-1]):
+        return moved, f"{NAMES[method]}: diverged"
     needed = crossing(each.tokens, curve, level)
     return moved, f"{NAMES[method]}: {'not reached' if needed == math.inf else f'{baseline.tokens[-1] / needed:.3f}'}"
 
@@ -88,8 +91,8 @@ def _sweep(rows: list[Row]) -> Any:
 
     trials = {method: _finite(trials_of(method, rows)) for methods in FAMILIES.values() for method in methods}
     families = {name: those for name, methods in FAMILIES.items() if (those := [m for m in methods if trials[m]])}
-    figure, axes = panels(len(families), width=5.2, height=3.6)
-    for axis, (name, methods) in zip(axes, families.items(), strict=True):
+    figure, axes = panels(len(families) or 1, width=5.2, height=3.6)  # an empty panel where every trial diverged
+    for axis, (name, methods) in zip(axes, families.items(), strict=False):
         for method in methods:
             _rates(axis, method, trials[method])
         axis.set(title=name, xlabel="learning rate of the hidden matrices", ylabel="final validation loss")

@@ -56,6 +56,10 @@ def _curves(runs: dict[int, list[Row]]) -> Curves:
         for row in rows:
             if row["val_loss"] is not None:
                 losses[i, place[row["tokens"]]] = row["val_loss"]
+    ends = [rows[-1] for rows in runs.values()]
+    if all(row["val_loss"] is None for row in ends):  # no run came to its end: the last losses are no final ones
+        tokens.append(max(row["tokens"] for row in ends))
+        losses = np.column_stack([losses, np.full(len(runs), np.nan)])
     seconds = np.array([rows[-1]["seconds"] for rows in runs.values()])
     return Curves(list(runs), np.array(tokens, float), losses, seconds)
 
@@ -77,12 +81,15 @@ def crossing(tokens: Array, curve: Array, level: float) -> float:
 
 
 def saving(baseline: Curves, method: Curves) -> Interval:
-    """The share of the baseline's tokens that the method does without; -inf where its final loss is not reached."""
+    """The share of the baseline's tokens that the method does without; -inf where its final loss is not reached, or
+    where the method diverged. NaN where the baseline did: there is nothing to reach."""
     ours, theirs = _common(baseline, method)
 
     def of(chosen: Any) -> float:
-        level = float(baseline.losses[ours[chosen], -1].mean())
-        return 1 - crossing(method.tokens, method.losses[theirs[chosen]].mean(0), level) / baseline.tokens[-1]
+        level, curve = float(baseline.final[ours[chosen]].mean()), method.losses[theirs[chosen]].mean(0)
+        if math.isnan(level):
+            return math.nan
+        return -math.inf if math.isnan(curve[-1]) else 1 - crossing(method.tokens, curve, level) / baseline.tokens[-1]
 
     count = len(ours)
     draws = np.random.default_rng(0).integers(count, size=(_DRAWS, count))

@@ -27,6 +27,13 @@ def best(trials: Sequence[Trial]) -> Trial:
     return min(trials, key=lambda trial: trial.loss)
 
 
+def at_edge(trials: Sequence[Trial]) -> bool:
+    """Whether the best learning rate is the least or the largest of those tried at its level: a better one may lie
+    beyond. One rate alone was not chosen among others."""
+    rates, top = _rates(trials), best(trials).lr
+    return len(rates) > 1 and top in (min(rates), max(rates))
+
+
 def next_trial(method: str, trials: Sequence[Trial]) -> tuple[float, float | None]:
     """The learning rate and level to try after `trials`.
 
@@ -40,8 +47,7 @@ def next_trial(method: str, trials: Sequence[Trial]) -> tuple[float, float | Non
 
 
 def _candidates(method: str, trials: Sequence[Trial]) -> Iterator[tuple[float, float | None]]:
-    top = best(trials)
-    rates = [trial.lr for trial in trials if trial.level == top.level]
+    top, rates = best(trials), _rates(trials)
     if top.lr == max(rates):
         yield _rounded(2 * top.lr), top.level
     if top.lr == min(rates):
@@ -53,6 +59,11 @@ def _candidates(method: str, trials: Sequence[Trial]) -> Iterator[tuple[float, f
     for doublings in range(1, 100):
         yield _rounded(max(rates) * 2**doublings), top.level
         yield _rounded(min(rates) / 2**doublings), top.level
+
+
+def _rates(trials: Sequence[Trial]) -> list[float]:
+    """Those tried at the best level."""
+    return [trial.lr for trial in trials if trial.level == best(trials).level]
 
 
 def _rounded(lr: float) -> float:

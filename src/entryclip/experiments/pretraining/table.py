@@ -1,19 +1,34 @@
-"""Every tuned method in a line."""
+"""Every method in a line: how it was tuned, and what came of it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from .savings import curves, difference, saving
+from .savings import Curves, curves, difference, saving
+from .search import Trial, best
+from .tuning import trials_of
 from .verdicts import BASELINES, NAMES, nats, percent
 
 Row = dict[str, Any]
+REPORTED = (
+    "Tuned methods on seeds they were not tuned on: mean final validation loss ± standard deviation over seeds; "
+    "difference and tokens saved against AdamW or Muon without clipping, with 95 % intervals over paired seeds; "
+    "median seconds of training, on a shared machine"
+)
+_AGAINST = ("less the baseline's", "tokens saved")
+TUNED = "The tuning: learning rates of the hidden matrices, and levels of the clip, that were tried with one seed"
 
 
 def tables(rows: Iterable[Row]) -> dict[str, list[Row]]:
     """By caption."""
     rows = list(rows)
+    found = {REPORTED: reported(rows), TUNED: tuned(rows)}
+    return {caption: lines for caption, lines in found.items() if lines}
+
+
+def reported(rows: Sequence[Row]) -> list[Row]:
+    """The runs of the tuned methods."""
     found, settings = curves(rows), {row["method"]: row for row in rows if row["stage"] == "report"}
     lines = []
     for method, each in found.items():
@@ -22,21 +37,35 @@ def tables(rows: Iterable[Row]) -> dict[str, list[Row]]:
             "learning rate": f"{settings[method]['lr']:g}",
             "level": settings[method]["level"],
         }
-        spread = f" ± {each.final.std(ddof=1):.4f}" if len(each.seeds) > 1 else ""
-        line |= {"seeds": len(each.seeds), "final loss": f"{each.final.mean():.4f}{spread}"}
+        line |= {"seeds": len(each.seeds), "final loss": _final(each)}
         baseline = found.get(BASELINES.get(method, ""))
-        line |= {"less the baseline's": "", "tokens saved": ""} if baseline is None else _against(baseline, each)
+        line |= dict.fromkeys(_AGAINST, "") if baseline is None else against(baseline, each)
         lines.append({**line, "seconds": f"{np.median(each.seconds):.0f}"})
-    caption = (
-        "Tuned methods on seeds they were not tuned on: mean final validation loss ± standard deviation over seeds; "
-        "difference and tokens saved against AdamW or Muon without clipping, with 95 % intervals over paired seeds; "
-        "median seconds of training, on a shared machine"
-    )
-    return {caption: lines} if lines else {}
+    return lines
 
 
-def _against(baseline: Any, method: Any) -> Row:
-    return {
-        "less the baseline's": nats(difference(baseline, method)),
-        "tokens saved": percent(saving(baseline, method)),
-    }
+def _final(each: Curves) -> str:
+    if lost := int(np.isnan(each.final).sum()):
+        return f"diverged in {lost} of {len(each.seeds)}"
+    spread = f" ± {each.final.std(ddof=1):.4f}" if len(each.seeds) > 1 else ""
+    return f"{each.final.mean():.4f}{spread}"
+
+
+def against(baseline: Curves, method: Curves) -> Row:
+    """What a method gains on another, in words."""
+    return dict(zip(_AGAINST, (nats(difference(baseline, method)), percent(saving(baseline, method))), strict=True))
+
+
+def tuned(rows: Sequence[Row]) -> list[Row]:
+    """What was tried, and the best of it."""
+    lines = []
+    for method in dict.fromkeys(row["method"] for row in rows if row["stage"] == "tuning"):
+        trials = trials_of(method, rows)
+        top = best(trials)
+        tried = ", ".join(_setting(trial) for trial in sorted(trials, key=lambda trial: (trial.lr, trial.level or 0)))
+        lines.append({"method": NAMES[method], "tried": tried, "best": _setting(top), "loss": f"{top.loss:.4f}"})
+    return lines
+
+
+def _setting(trial: Trial) -> str:
+    return f"{trial.lr:g}" if trial.level is None else f"{trial.lr:g} at {trial.level:g}"

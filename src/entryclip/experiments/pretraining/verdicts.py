@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .savings import Curves, Interval, curves, difference, saving
-from .search import best
+from .search import at_edge, best
 from .tuning import trials_of
 
 Row = dict[str, Any]
@@ -31,33 +31,34 @@ def claims(rows: Iterable[Row]) -> list[Claim]:
     """The paper's, each with an interval; one holds if the interval is on its side."""
     rows = list(rows)
     found = curves(rows)
+    edge = [name for name in found if (trials := trials_of(name, rows)) and at_edge(trials)]
     made = [
-        _saves("adamw", "post-smooth", "7.6 %", found),
-        _saves("muon", "pre-smooth", "1.9 %", found),
-        _above("post-smooth", "post-hard", found),
-        _above("pre-smooth", "pre-hard", found),
-        _above("pre-smooth", "spectra", found),
+        _saves("adamw", "post-smooth", "7.6 %", found, edge),
+        _saves("muon", "pre-smooth", "1.9 %", found, edge),
+        _above("post-smooth", "post-hard", found, edge),
+        _above("pre-smooth", "pre-hard", found, edge),
+        _above("pre-smooth", "spectra", found, edge),
         _higher_rate("adamw", "post-smooth", rows),
         _higher_rate("muon", "pre-smooth", rows),
     ]
     return [claim for claim in made if claim]
 
 
-def _saves(baseline: str, method: str, paper: str, found: dict[str, Curves]) -> Claim | None:
+def _saves(baseline: str, method: str, paper: str, found: dict[str, Curves], edge: list[str]) -> Claim | None:
     if baseline not in found or method not in found:
         return None
     tokens, loss = saving(found[baseline], found[method]), difference(found[baseline], found[method])
-    measured = f"saving {percent(tokens)}, final loss {nats(loss)} ({_seeds(found[baseline], found[method])})"
+    measured = f"saving {percent(tokens)}, final loss {nats(loss)} ({_basis((baseline, method), found, edge)})"
     claim = f"Smooth shrinkage saves tokens on {NAMES[baseline]} (in the paper {paper})"
     return {"claim": claim, "measured": measured, "holds": tokens.low > 0}
 
 
-def _above(method: str, other: str, found: dict[str, Curves]) -> Claim | None:
+def _above(method: str, other: str, found: dict[str, Curves], edge: list[str]) -> Claim | None:
     if method not in found or other not in found:
         return None
     loss = difference(found[other], found[method])
     claim = f"{NAMES[method]} ends below {NAMES[other]}"
-    measured = f"final loss {nats(loss)} ({_seeds(found[method], found[other])})"
+    measured = f"final loss {nats(loss)} ({_basis((method, other), found, edge)})"
     return {"claim": claim, "measured": measured, "holds": loss.high < 0}
 
 
@@ -77,6 +78,8 @@ def percent(value: Interval) -> str:
     >>> percent(Interval(0.05, 0.02, 0.08)), percent(Interval(0.01, -math.inf, 0.03))
     ('5.0 % [2.0, 8.0]', '1.0 % [not reached, 3.0]')
     """
+    if math.isnan(value.value):
+        return "a run of the baseline diverged"
     if value.value == -math.inf:
         return (
             "none: its final loss is not reached"
@@ -92,8 +95,12 @@ def _share(value: float) -> str:
 
 def nats(value: Interval) -> str:
     """A difference of losses in words."""
+    if math.isnan(value.value):
+        return "a run diverged"
     return f"{value.value:+.4f} [{value.low:+.4f}, {value.high:+.4f}]"
 
 
-def _seeds(a: Curves, b: Curves) -> str:
-    return f"{len(set(a.seeds) & set(b.seeds))} seeds"
+def _basis(pair: tuple[str, str], found: dict[str, Curves], edge: list[str]) -> str:
+    """What a comparison rests on: its seeds, and whether the tuning of either ended at the edge of its rates."""
+    seeds = f"{len(set(found[pair[0]].seeds) & set(found[pair[1]].seeds))} seeds"
+    return "; ".join([seeds, *(f"best rate of {NAMES[name]} at the edge" for name in pair if name in edge)])
