@@ -20,13 +20,38 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 def write_stream(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """As `write_bytes`, for what is too large to hold as bytes: `write` is given the open file."""
-    try:
+    with explained(path):
         _replace(path, write)
+    _flush_folder(path.parent)
+
+
+@contextlib.contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """A full disk in one line that names `path` and the way out."""
+    try:
+        yield
     except OSError as error:
         if error.errno in FULL:
             raise OSError(error.errno, f"no space to write {path}: make room and run the same command again") from error
         raise
-    _flush_folder(path.parent)
+
+
+class _Stream:
+    """A file that remembers what the disk said: writers in C make something else of it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        try:
+            return self._file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
 
 
 def _replace(path: Path, write: Callable[[BinaryIO], object]) -> None:
@@ -34,13 +59,23 @@ def _replace(path: Path, write: Callable[[BinaryIO], object]) -> None:
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
-            write(file)
+            _write(file, write)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _write(file: BinaryIO, write: Callable[[Any], object]) -> None:
+    stream = _Stream(file)
+    try:
+        write(stream)
+    except Exception:
+        if stream.error is not None:
+            raise stream.error from None
         raise
 
 

@@ -1,6 +1,7 @@
 import json
 import os
 import pickle
+import resource
 import signal
 import subprocess
 import sys
@@ -69,6 +70,45 @@ def test_none_and_none_whole(tmp_path):
         ValueError, match=r"no checkpoint in .* is whole \(.*model.safetensors is damaged.*remove the fol"
     ):
         checkpoint.load_last(tmp_path, print)
+
+
+def damage(path):
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_damaged_one_gives_way_to_a_whole_one_of_its_step(tmp_path):
+    damage(save(tmp_path, 2) / WEIGHTS)
+    place = save(tmp_path, 2)
+    assert checkpoint.load(place)[1]["step"] == 2
+    before = (place / MANIFEST).stat().st_mtime_ns
+    save(tmp_path, 2)  # a whole one stays as it is
+    assert (place / MANIFEST).stat().st_mtime_ns == before
+
+
+def test_a_damaged_later_one_pushes_no_whole_one_out(tmp_path):
+    damage(save(tmp_path, 30) / STATE)
+    save(tmp_path, 10, keep=1)
+    save(tmp_path, 20, keep=1)
+    assert sorted(os.listdir(tmp_path)) == ["step_000020", "step_000030"]
+    assert checkpoint.load_last(tmp_path, lambda line: None)[1]["step"] == 20
+
+
+@pytest.mark.parametrize("large", ["model", "optimizer"])
+def test_a_full_disk_is_said_in_one_line_and_leaves_nothing(tmp_path, large):
+    save(tmp_path, 1)
+    content = {**CONTENT, large: {"a": torch.zeros(100_000)}}
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))  # what a full disk is to one file
+    try:
+        with pytest.raises(OSError, match=r"no space to write .*step_000002.*: make room and run the same command"):
+            checkpoint.save(tmp_path, 2, content, {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    left = [path.name for path in (tmp_path / "step_000002").iterdir()]
+    assert left == ([STATE] if large == "model" else [])
+    assert checkpoint.load_last(tmp_path, print)[1]["step"] == 1
 
 
 class Evil:

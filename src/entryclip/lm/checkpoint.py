@@ -19,36 +19,61 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from ..files import read_sealed, write_sealed, write_stream
+from ..files import explained, read_sealed, write_sealed, write_stream
 
 WEIGHTS, STATE, MANIFEST = "model.safetensors", "state.pt", "manifest.json"
 _NAME = re.compile(r"step_(\d{6,})")
 
 
 def save(folder: Path, step: int, content: dict[str, Any], about: dict[str, Any], *, keep: int = 2) -> Path:
-    """Write `content`, {"model": weights, "optimizer": state}, and `about`; the last `keep` stay (0: all)."""
+    """Write `content`, {"model": weights, "optimizer": state}, and `about`; the last `keep` stay (0: all).
+
+    A whole one of that step stays as it is, a damaged one gives way. Damaged ones of later steps do not count as kept.
+    """
     place = folder / f"step_{step:06d}"
-    if (place / MANIFEST).exists():
+    if _whole(place):
         return place
+    _remove(place)
     write_stream(place / STATE, lambda file: torch.save(content["optimizer"], file))
     weights = {name: tensor.contiguous() for name, tensor in content["model"].items()}
     _write_weights(place / WEIGHTS, weights)
     hashes = {name: _hash(place / name) for name in (WEIGHTS, STATE)}
     write_sealed(place / MANIFEST, {"format": 1, "step": step, "sha256": hashes, **about})
-    for old in _numbered(folder)[:-keep] if keep else ():
+    places = _numbered(folder)
+    for old in places[: places.index(place) + 1][:-keep] if keep else ():
         _remove(old)
     return place
+
+
+def _whole(place: Path) -> bool:
+    try:
+        load(place)
+    except (ValueError, FileNotFoundError):
+        return False
+    return True
 
 
 def _write_weights(path: Path, weights: dict[str, torch.Tensor]) -> None:
     """safetensors writes to names only: under a temporary one, then through the one place that flushes."""
     temporary = path.with_name(f".{path.name}.part")
-    save_file(weights, temporary)
+    path.parent.mkdir(parents=True, exist_ok=True)
     try:
+        with explained(path):
+            _save_file(weights, temporary)
         with temporary.open("rb") as source:
             write_stream(path, lambda file: shutil.copyfileobj(source, file, 2**24))
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _save_file(weights: dict[str, torch.Tensor], path: Path) -> None:
+    """safetensors' own, with what the disk says against it as an OSError."""
+    try:
+        save_file(weights, path)
+    except SafetensorError as error:
+        if code := re.search(r"os error (\d+)", str(error)):
+            raise OSError(int(code[1]), str(error)) from error
+        raise
 
 
 def load(place: Path) -> tuple[dict[str, Any], dict[str, Any]]:
