@@ -14,6 +14,7 @@ from entryclip.lm.methods import METHODS
 from entryclip.lm.processes import Processes
 from entryclip.lm.settings import Settings
 from entryclip.lm.train import Run
+from entryclip.lm.trainer import Trainer
 
 
 def settings(**changes):
@@ -113,6 +114,30 @@ def test_a_branch_goes_on_from_another_run_with_other_settings(shards, tmp_path)
     assert other[2]["loss"] != rows[2]["loss"]
     with pytest.raises(ValueError, match="was begun with start_from = "):
         Run(settings(method="post-smooth"), shards, tmp_path / "other")
+
+
+def options(group):
+    """What a group was told: the rest is its course."""
+    return {key: list(value) if key == "betas" else value for key, value in group.items() if key not in COURSE}
+
+
+COURSE = ("params", "steps")
+
+
+def test_a_branch_takes_the_moments_and_no_option_of_the_other_run(shards, tmp_path):
+    Run(settings(method="adamw", steps=4), shards, tmp_path).advance()
+    changes = {"method": "post-smooth", "weight_decay": 0.5, "other_decay": 0.25, "clip_where": ("blocks.0.*",)}
+    branch = Run(settings(**changes), shards, start_from=tmp_path)
+    fresh = Trainer(settings(**changes), shards)
+    groups, expected = branch.trainer.optimizer.param_groups, fresh.optimizer.param_groups
+    assert {group["weight_decay"] for group in groups} == {0.5, 0.25, 0.0}
+    for group, other in zip(groups, expected, strict=True):
+        assert group["steps"] == 4
+        assert options(group) == options(other)
+    first = branch.trainer.optimizer.state[groups[0]["params"][0]]
+    assert first["step"] == 4
+    assert first["exp_avg"].abs().sum() > 0
+    branch.advance()
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,10 @@ class Run:
             raise ValueError(f"{origin} has the state of {kinds[0]}, which {now.method} cannot go on with")
         if about["step"] > now.steps:
             raise ValueError(f"{origin} is at step {about['step']}, beyond the {now.steps} steps of this run")
-        self._take_over(content, about)
+        ours: Any = get_optimizer_state_dict(self.trainer.model, self.trainer.optimizer)["param_groups"]
+        groups = [{**group, "steps": about["step"]} for group in ours]
+        state = content["optimizer"] | {"param_groups": groups}  # its moments, by name of parameter, and our options
+        self._take_over({**content, "optimizer": state}, about)
 
     def _take_over(self, content: dict[str, Any], about: dict[str, Any]) -> None:
         trainer = self.trainer
