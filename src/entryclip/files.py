@@ -150,6 +150,15 @@ def locked(path: Path, *, wait: bool) -> Iterator[bool]:
         lock.release()
 
 
+@contextlib.contextmanager
+def alone(path: Path, doing: str) -> Iterator[None]:
+    """Hold the lock of `path`, or say that another process is `doing` something in its folder."""
+    with locked(path, wait=False) as ours:
+        if not ours:
+            raise OSError(f"another process is {doing} {path.parent}: wait for it, or choose another --out")
+        yield
+
+
 def _flush_folder(folder: Path) -> None:
     """Make the rename itself survive a crash; not every system can open a folder."""
     try:

@@ -1,7 +1,9 @@
 """The pretraining study: how it tunes, how it counts savings, and a small run of it."""
 
 import dataclasses
+import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from entryclip.experiments.pretraining.savings import Curves, crossing, curves, 
 from entryclip.experiments.pretraining.search import Trial, at_edge, best, next_trial
 from entryclip.experiments.reproduce import Options, reproduce_all
 from entryclip.experiments.store import load_record, load_rows
+from entryclip.lm.prepare import prepare
 
 
 def searched(method, loss, count, rates=(2e-3, 4e-3, 8e-3), level=None):
@@ -223,6 +226,27 @@ def test_the_same_command_again_has_nothing_to_do_and_a_lost_unit_is_made_again(
     assert lost.exists()
     again = load_rows(folder / "pretraining")
     assert [{**row, "seconds": 0} for row in again] == [{**row, "seconds": 0} for row in rows]
+
+
+def test_rows_of_other_data_are_not_mixed_in(tmp_path):
+    def prepared(line):
+        shutil.rmtree(tmp_path / "data", ignore_errors=True)
+        (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": f"{line} {i}" * 20}) for i in range(200)))
+        prepare([tmp_path / "a.jsonl"], tmp_path / "data", tokenizer="bytes", val_every=4)
+
+    sizes = {"steps": 2, "tuning_steps": 2, "eval_every": 2, "eval_tokens": 256, "trials": 1, "headline_seeds": 1}
+    changes = {"data": str(tmp_path / "data"), "methods": ("adamw",), "rates": (0.01,), **sizes}
+    options = Options(quick=True, jobs=1, changes=changes)
+    prepared("some text")
+    assert not reproduce_all(["pretraining"], tmp_path / "out", options)
+    prepared("other text")
+    with pytest.raises(
+        ValueError, match=r"was made by other data than is in .*data now: use --stale recompute or keep"
+    ):
+        reproduce_all(["pretraining"], tmp_path / "out", options)
+    (tmp_path / "out" / "pretraining" / "record.json").unlink()
+    with pytest.raises(ValueError, match="1 finished units were made by other data"):
+        reproduce_all(["pretraining"], tmp_path / "out", options)
 
 
 def test_divergence_is_a_row_without_a_loss(shards):

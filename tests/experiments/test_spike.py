@@ -50,5 +50,6 @@ def test_claims_and_figure(rows):
 
 
 def test_bad_configs():
-    with pytest.raises(ValueError, match="after must be at least 1, got 0"):
-        spike.Config(after=0)
+    for name, value, least in (("after", 10, 14), ("before", 9, 10), ("corrupted", 0, 1)):
+        with pytest.raises(ValueError, match=f"{name} must be at least {least}, got {value}"):
+            spike.Config(**{name: value})

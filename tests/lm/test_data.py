@@ -139,9 +139,15 @@ def test_a_shard_of_another_length_than_in_the_manifest_is_named(prepared):
         Tokens.of(prepared, "train", vocabulary=257)
 
 
-def test_a_shard_that_the_manifest_does_not_know_is_read_through(prepared):
-    write_shard(prepared / "train_000011.bin", np.array([1, 300], np.uint16))
-    with pytest.raises(ValueError, match=r"train_000011.bin has token 300 at 1, beyond the vocabulary of 257"):
+def test_a_shard_that_the_manifest_does_not_know_is_refused(prepared):
+    write_shard(prepared / "train_000011.bin", np.array([1, 2], np.uint16))  # perhaps of another tokenizer
+    with pytest.raises(ValueError, match=r"train_000011.bin is not in the manifest, and may be of another tokenizer"):
+        Tokens.of(prepared, "train", vocabulary=257)
+
+
+def test_a_last_shard_that_is_gone_is_missed(prepared):
+    (prepared / "train_000010.bin").unlink()
+    with pytest.raises(FileNotFoundError, match=r"train_000010.bin is missing, the manifest lists it"):
         Tokens.of(prepared, "train", vocabulary=257)
 
 

@@ -186,7 +186,7 @@ def test_two_at_once(tmp_path, hub):
     hub.stall.add(names(1)[0])
     run = command(tmp_path / "out", hub, "--shards", "1")
     assert hub.stalled.wait(60)
-    with pytest.raises(OSError, match="another run is fetching into"):
+    with pytest.raises(OSError, match="another process is fetching into"):
         fetch(tmp_path / "out", shards=1, endpoint=hub.endpoint)
     run.kill()
     run.communicate()

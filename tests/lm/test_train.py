@@ -1,4 +1,5 @@
 import json
+import math
 import os
 import signal
 import subprocess
@@ -10,7 +11,9 @@ import torch
 from processes import on_processes
 
 from entryclip.cli import main
+from entryclip.files import alone
 from entryclip.lm.methods import METHODS
+from entryclip.lm.nonfinite import Diverged
 from entryclip.lm.processes import Processes
 from entryclip.lm.settings import Settings
 from entryclip.lm.train import Run
@@ -233,7 +236,17 @@ def test_the_command_shows_where_things_are(shards, tmp_path, capsys):
 
     scalars = EventAccumulator(str(events.parent)).Reload()
     assert len(scalars.Scalars("loss")) == 40
-    assert scalars.Scalars("val_loss")[-1].value < 6
+    rows = [json.loads(line) for line in (tmp_path / "a" / "rows.jsonl").read_text().splitlines()]
+    assert [point.step for point in scalars.Scalars("val_loss")] == [row["step"] for row in rows]
+    assert scalars.Scalars("val_loss")[-1].value == pytest.approx(rows[-1]["val_loss"], rel=1e-6)
+
+
+def test_a_second_run_in_the_same_folder_is_refused_while_the_first_is_at_it(shards, tmp_path, capsys):
+    with alone(tmp_path / "rows.jsonl", "training into"):
+        assert main(command(shards, tmp_path)) == 2
+    assert f"another process is training into {tmp_path}: wait for it, or choose another" in capsys.readouterr().err
+    assert main(command(shards, tmp_path)) == 0
+    assert "parameters, 257 tokens in the vocabulary" in capsys.readouterr().out
 
 
 def test_divergence_ends_with_code_1(shards, tmp_path, capsys):
@@ -297,6 +310,30 @@ def test_two_processes_have_the_curve_of_one(shards, tmp_path):
             assert a["val_loss"] == pytest.approx(b["val_loss"], abs=1e-4)
             assert b["loss"] is None or a["loss"] == pytest.approx(b["loss"], abs=1e-4)
         assert alone.trainer.evaluate() == pytest.approx(alone.rows[-1]["val_loss"], abs=1e-5)  # their weights, on one
+
+
+BRANCH = {"method": "post-smooth", "weight_decay": 0.5, "clip_where": ("blocks.0.*",), "lr": 0.003, "eval_tokens": 288}
+
+
+def branch_and_fail(rank, shards, folder):
+    for strategy in ("ddp", "fsdp"):
+        processes = Processes(rank, 2, strategy)
+        branch = Run(settings(**BRANCH), shards, folder / strategy, processes=processes, start_from=folder / "base")
+        branch.advance()
+        trainer = Trainer(settings(), shards, processes)
+        if rank == 1:
+            trainer.model.blocks[1].mlp.register_forward_hook(lambda module, inputs, output: output * math.inf)
+        with pytest.raises(Diverged, match=r"the output of blocks\.1\.mlp is nan at"):  # on both
+            trainer.step()
+
+
+def test_two_processes_branch_as_one_and_both_know_what_one_met(shards, tmp_path):
+    Run(settings(method="adamw", steps=4, lr=0.003), shards, tmp_path / "base").advance()
+    on_processes(2, branch_and_fail, tmp_path, shards, tmp_path)
+    expected = Run(settings(**BRANCH), shards, start_from=tmp_path / "base").advance()
+    for strategy in ("ddp", "fsdp"):
+        rows = [json.loads(line) for line in (tmp_path / strategy / "rows.jsonl").read_text().splitlines()]
+        assert [row["val_loss"] for row in rows] == pytest.approx([row["val_loss"] for row in expected], abs=1e-4)
 
 
 def test_torchrun(shards, tmp_path):

@@ -1,5 +1,6 @@
 import functools
 import math
+import shutil
 
 import pytest
 import torch
@@ -105,6 +106,33 @@ def test_an_evaluation_looks_all_over_what_is_held_out(shards):
     assert spread.evaluate() == spread.evaluate()
     spread.step(), first.step()
     assert spread.evaluate() != first.evaluate()
+
+
+@pytest.mark.parametrize("changes", [{}, {"sequences": 6}, {"sequences": 12, "accumulate": 4}], ids=str)
+def test_an_evaluation_is_on_the_same_tokens_whatever_the_batch(shards, changes):
+    trainer = Trainer(settings(eval_tokens=10 * 32, eval_order="first", **changes), shards)
+    held_out = Tokens.of(shards, "val", vocabulary=257).read(0, 10 * 32 + 1)
+    tokens, targets = (torch.from_numpy(part.astype("int64")).view(10, 32) for part in (held_out[:-1], held_out[1:]))
+    trainer.step()
+    assert trainer.evaluate() == pytest.approx(trainer.model(tokens, targets, window=trainer.window).item(), abs=1e-6)
+
+
+def test_neither_an_evaluation_nor_the_search_for_nan_takes_more_at_once_than_a_microbatch(shards):
+    trainer, seen = Trainer(settings(sequences=8, accumulate=4), shards), []
+    trainer.model.register_forward_pre_hook(lambda module, inputs: seen.append(len(inputs[0])))
+    trainer.evaluate()
+    poison(trainer, "blocks.1.mlp.c_fc.weight", (12, 9), 3e38)
+    with pytest.raises(Diverged):
+        trainer.step()
+    assert set(seen) == {2}
+
+
+def test_shards_without_a_manifest_are_gpt2s(shards, tmp_path):
+    for path in shards.glob("*.bin"):
+        shutil.copy(path, tmp_path)
+    trainer = Trainer(settings(), tmp_path)
+    assert (trainer.config.vocabulary, trainer.config.separator) == (50257, 50256)
+    trainer.step()
 
 
 def test_only_the_named_matrices_are_clipped(shards):

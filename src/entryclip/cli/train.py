@@ -4,13 +4,14 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import tyro
 from tyro.conf import arg
 
+from ..files import alone
 from ..lm.settings import Settings
 from .options import Folder
 from .terminal import check_choice, fail, say
@@ -84,11 +85,12 @@ def train(
     given = {name: value for name, value in vars(changes).items() if value is not None and value != ()}
     settings = PRESETS["quick" if quick else preset](**given)
     folder = data or _default_data(settings)
-    with joined(strategy, timeout=timeout) as processes:
+    with joined(strategy, timeout=timeout) as processes, _one_at_a_time(out, processes.rank):
         first = processes.rank == 0
         print_line = say if first else lambda _: None
         options: dict[str, Any] = {"save_every": save_every, "keep": keep, "stale": stale, "start_from": start_from}
         run = Run(settings, folder, out, processes=processes, say=print_line, **options)
+        print_line(_model_in_words(run))
         try:
             with _watching(run, show=first, tensorboard=tensorboard and first) as progress:
                 rows = run.advance(progress)
@@ -99,12 +101,21 @@ def train(
     return 0
 
 
-def _default_data(settings: Settings) -> Path:
-    if settings.model == "paper":
-        raise ValueError("the paper's model needs data: `entryclip data fineweb --out data/fineweb`, then --data")
-    from ..lm.default import default_data
+def _one_at_a_time(out: Path, rank: int) -> AbstractContextManager[None]:
+    """The same command may be started twice; two runs in one folder would remove each other's checkpoints."""
+    return alone(out / "rows.jsonl", "training into") if rank == 0 else nullcontext()
 
-    tokenizer = "bytes" if settings.model == "tiny" else "bpe:4096"
+
+def _model_in_words(run: "Run") -> str:
+    count, config = sum(p.numel() for p in run.trainer.model.parameters()), run.trainer.config
+    other = ", where the paper's has 50,257" if run.settings.model == "paper" and config.vocabulary != 50257 else ""
+    return f"model: {count:,} parameters, {config.vocabulary:,} tokens in the vocabulary{other}"
+
+
+def _default_data(settings: Settings) -> Path:
+    from ..lm.default import default_data, default_tokenizer
+
+    tokenizer = default_tokenizer(settings.model)
     if int(os.environ.get("LOCAL_RANK", 0)) == 0:
         say(f"data: the Python standard library's own source, {tokenizer}")
     return default_data(tokenizer)
@@ -123,7 +134,7 @@ def _watching(run: "Run", *, show: bool, tensorboard: bool) -> Iterator[Callable
         TimeRemainingColumn(),
         TextColumn("{task.fields[what]}"),
     )
-    writer = _writer(run) if tensorboard else None
+    writer = _Scalars(run) if tensorboard else None
     with Progress(*columns, transient=True, disable=not (show and Console().is_terminal)) as bar:
         task = bar.add_task("", total=run.settings.steps, completed=run.trainer.done, what="")
 
@@ -132,7 +143,7 @@ def _watching(run: "Run", *, show: bool, tensorboard: bool) -> Iterator[Callable
             speed = f"{trainer.tokens / trainer.seconds:,.0f} tokens/s"
             bar.update(task, completed=trainer.done, what=f"loss {loss:.3f}{held_out}, {speed}")
             if writer is not None:
-                _write_scalars(writer, run, loss)
+                writer.step(loss)
 
         try:
             yield progress
@@ -141,21 +152,32 @@ def _watching(run: "Run", *, show: bool, tensorboard: bool) -> Iterator[Callable
                 writer.close()
 
 
-def _writer(run: "Run") -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise ImportError("--tensorboard needs a package: pip install 'entryclip[tensorboard]'") from error
-    return SummaryWriter(str(run.folder / "tensorboard"), purge_step=run.trainer.done)
+class _Scalars:
+    """TensorBoard's scalars: those of every step, and each validation loss once."""
 
+    def __init__(self, run: "Run") -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise ImportError("--tensorboard needs a package: pip install 'entryclip[tensorboard]'") from error
+        self.run, self.rows = run, len(run.rows)  # rows that are written
+        self.writer: Any = SummaryWriter(str(run.folder / "tensorboard"), purge_step=run.trainer.done)
 
-def _write_scalars(writer: Any, run: "Run", loss: float) -> None:
-    trainer = run.trainer
-    scalars = {"loss": loss, "lr": trainer.learning_rate(), "tokens_per_second": trainer.tokens / trainer.seconds}
-    for name, value in scalars.items():
-        writer.add_scalar(name, value, trainer.done)
-    if run.rows:
-        writer.add_scalar("val_loss", run.rows[-1]["val_loss"], run.rows[-1]["step"])
+    def step(self, loss: float) -> None:
+        trainer = self.run.trainer
+        speed = trainer.tokens / trainer.seconds
+        for name, value in {"loss": loss, "lr": trainer.learning_rate(), "tokens_per_second": speed}.items():
+            self.writer.add_scalar(name, value, trainer.done)
+        self._evaluations()
+
+    def close(self) -> None:
+        self._evaluations()
+        self.writer.close()
+
+    def _evaluations(self) -> None:
+        for row in self.run.rows[self.rows :]:
+            self.writer.add_scalar("val_loss", row["val_loss"], row["step"])
+        self.rows = len(self.run.rows)
 
 
 def _finish(run: "Run", rows: list["Row"], out: Path) -> None:

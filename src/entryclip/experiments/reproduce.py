@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..provenance import changes, config_hash, drawing_hash
+from ..provenance import config_hash, drawing_hash
 from . import find
 from .runner import Plan, execute, plan, refusal
 from .store import load_record, load_rows, rows_sha256, save_record, save_rows
-from .units import Outcome, Unit, read, split
+from .units import Outcome, Unit, outdated, read, split
 
-MADE_BY = ("versions", "python", "machine", "commit", "code")
+MADE_BY = ("versions", "python", "machine", "commit", "code", "data")  # the last only where there is some
 
 
 @dataclass
@@ -104,7 +104,7 @@ def collect(units: Sequence[Unit]) -> list[dict[str, Any]]:
 def made_by(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The provenance of finished units together, and their seconds."""
     same = len({(part["code"], tuple(part["versions"].items())) for part in parts}) == 1
-    made = {key: parts[-1][key] for key in MADE_BY} | ({} if same else {"code": "mixed"})
+    made = {key: parts[-1][key] for key in MADE_BY if key in parts[-1]} | ({} if same else {"code": "mixed"})
     return {**made, "seconds": round(sum(part["seconds"] for part in parts), 3)}
 
 
@@ -125,7 +125,7 @@ def _complete(job: Job, options: Options) -> bool:
         return False
     if record.get("rows_sha256") is None or record["rows_sha256"] != rows_sha256(job.folder):
         return False
-    if reasons := changes(record, module):
+    if reasons := outdated(module, job.config, record):
         if options.on_stale == "refuse":
             raise ValueError(refusal(f"{job.folder} was", reasons))
         if options.on_stale == "recompute":
@@ -134,7 +134,7 @@ def _complete(job: Job, options: Options) -> bool:
         options.say(f"{job.name}: nothing to do, {job.folder} is complete")
     else:
         options.say(f"{job.name}: the rows in {job.folder} are complete, figures and claims are made again")
-        _draw(job, load_rows(job.folder), {key: record.get(key) for key in (*MADE_BY, "seconds")})
+        _draw(job, load_rows(job.folder), {key: record[key] for key in (*MADE_BY, "seconds") if key in record})
     return True
 
 

@@ -24,7 +24,7 @@ from ..lm.trainer import Trainer
 
 TITLE = "A loss spike, replayed under each clip"
 CAPTIONS = {
-    "spike": "Left: the loss on the batches around four corrupted ones (grey), which every method went through from "
+    "spike": "Left: the loss on the batches around the corrupted ones (grey), which every method went through from "
     "the same checkpoint. Right: the update's entries in the matrix where one stands out most, as multiples of their "
     "quantile; the ring is around the entry that stands out.",
 }
@@ -53,9 +53,9 @@ class Config:
         return cls(model="tiny", sequences=4, length=64, before=30, after=15, lr=0.02, shown=32)
 
     def __post_init__(self) -> None:
-        for name in ("before", "after", "corrupted", "shown"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name, least in (("corrupted", 1), ("shown", 1), ("before", 10), ("after", self.corrupted + 10)):
+            if getattr(self, name) < least:  # ten clean steps on either side are compared
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
     def settings(self, method: str) -> Settings:
         """Of a run: the learning rate stays as it is, so that only the batch makes a difference."""

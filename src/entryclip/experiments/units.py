@@ -11,9 +11,11 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ..files import checksum, locked, read_sealed, write_sealed
+from ..lm.manifest import content_hash
 from ..provenance import changes, config_hash, provenance
 from . import find
 
@@ -71,7 +73,23 @@ def read(unit: Unit) -> dict[str, Any] | None:
 
 def stale(unit: Unit, found: dict[str, Any]) -> list[str]:
     """What has changed since a finished unit was made; empty where it can be used."""
-    return changes(found, find(unit.experiment))
+    return outdated(find(unit.experiment), unit.config, found)
+
+
+def outdated(module: ModuleType, config: Any, found: dict[str, Any]) -> list[str]:
+    """What could make these rows differ from those of today, in words: versions, code, data."""
+    reasons = changes(found, module)
+    if found.get("data") is not None and found["data"] != data_of(config):
+        reasons.append(f"other data than is in {config.data or 'the default folder'} now")
+    return reasons
+
+
+def data_of(config: Any) -> str | None:
+    """Tells the shards in the `folder()` of a config from others; None where it has none."""
+    try:
+        return content_hash(config.folder()) if hasattr(config, "folder") else None
+    except FileNotFoundError:
+        return None
 
 
 @dataclass(frozen=True)
@@ -133,7 +151,8 @@ def _header(unit: Unit) -> dict[str, Any]:
     experiment, config, piece = _identity(unit)
     seed = {**config, **piece}.get("seed", config.get("seeds"))
     made_by = provenance(find(unit.experiment))
-    return {"experiment": experiment, "config": config, "unit": piece, "seed": seed, **made_by}
+    made_from = {"data": data} if (data := data_of(unit.config)) else {}
+    return {"experiment": experiment, "config": config, "unit": piece, "seed": seed, **made_by, **made_from}
 
 
 def _identity(unit: Unit) -> list[Any]:

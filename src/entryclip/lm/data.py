@@ -74,6 +74,11 @@ def find_shards(folder: Path, split: str) -> list[Path]:
     return [found[i] for i in range(first, last + 1)]
 
 
+def _split(name: str) -> str:
+    match = _NAME.fullmatch(name)
+    return match[1] if match else ""
+
+
 class Tokens:
     """All shards of a split as one long vector that is read where it is needed.
 
@@ -96,12 +101,13 @@ class Tokens:
         """The `train` or `val` shards of a folder, every token of them known to be in the vocabulary.
 
         Shards that the folder's manifest lists were within its vocabulary when they were written, so where that is
-        enough only their length is checked here; `manifest.load_manifest` checks every byte. Other shards are read
-        through, and a token beyond the vocabulary is named.
+        enough only their length is checked here; `manifest.load_manifest` checks every byte. Shards that it does not
+        list may be of another tokenizer and are refused. Without a manifest, or with one of a larger vocabulary,
+        shards are read through, and a token beyond the vocabulary is named.
         """
         tokens = cls(find_shards(folder, split))
         known = recorded_lengths(folder, vocabulary)
-        tokens._check_lengths(known)
+        tokens._check_lengths({name: length for name, length in known.items() if _split(name) == split})
         tokens.check_vocabulary(vocabulary, known)
         return tokens
 
@@ -119,6 +125,13 @@ class Tokens:
         return np.concatenate(parts) if parts else np.empty(0, np.uint16)
 
     def _check_lengths(self, recorded: Mapping[str, int]) -> None:
+        folder, there = self.paths[0].parent, {path.name for path in self.paths}
+        if missing := sorted(recorded.keys() - there):
+            raise FileNotFoundError(f"{folder / missing[0]} is missing, the manifest lists it: prepare the data again")
+        if recorded and (foreign := sorted(there - recorded.keys())):
+            raise ValueError(
+                f"{folder / foreign[0]} is not in the manifest, and may be of another tokenizer: move it away"
+            )
         for path, shard in zip(self.paths, self._shards, strict=True):
             if (expected := recorded.get(path.name, len(shard))) != len(shard):
                 raise ValueError(

@@ -11,13 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..files import FULL, locked, move
+from ..files import FULL, alone, move
 from .data import Tokens
-from .manifest import Progress, check_hash, hash_file, new_manifest, read_manifest, save_manifest
+from .manifest import GPT2, Progress, check_hash, hash_file, new_manifest, read_manifest, save_manifest
 
 DATASET = "kjj0/fineweb10B-gpt2"
 ALL = 103  # training shards there are
-VOCABULARY, SEPARATOR = 50257, 50256
 _STAGING = ".fetching"
 
 
@@ -34,9 +33,7 @@ def fetch(
         raise ValueError(f"shards must be 1 to {ALL}, got {shards}")
     if out.exists() and not out.is_dir():
         raise NotADirectoryError(f"{out} is a file: choose a folder with --out")
-    with locked(out / "manifest.json", wait=False) as alone:
-        if not alone:
-            raise OSError(f"another run is fetching into {out}: wait for it, or choose another --out")
+    with alone(out / "manifest.json", "fetching into"):
         return _Fetch(out, _begin(out), endpoint, progress).run(names(shards))
 
 
@@ -83,7 +80,7 @@ class _Fetch:
             remote = self._describe(name)
             path = self._download(name, remote, lambda done: self.progress(what, done, remote.size or 0))
         tokens, digest = Tokens([path]), hash_file(path)
-        tokens.check_vocabulary(VOCABULARY)
+        tokens.check_vocabulary(GPT2["vocabulary"])
         if re.fullmatch("[0-9a-f]{64}", remote.etag or "") and digest != remote.etag:  # the hub's tag of a large file
             raise ValueError(f"{name} was damaged on its way, its SHA-256 is not the hub's: run the same command again")
         move(path, self.out / name)
@@ -119,7 +116,7 @@ def _begin(out: Path) -> dict[str, Any]:
     """The manifest in the folder, if it is of this data set, or a new one."""
     if not (out / "manifest.json").exists():
         request: dict[str, Any] = {"dataset": DATASET, "revision": None, "tokenizer": "gpt2", "sources": []}
-        return new_manifest(request) | {"vocabulary": VOCABULARY, "separator": SEPARATOR}
+        return new_manifest(request) | GPT2
     manifest = read_manifest(out)
     if manifest["request"].get("dataset") != DATASET:
         raise ValueError(f"{out} holds other data, made by `entryclip data prepare`: choose another --out")

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..files import write_json
+from ..files import checksum, write_json
 
 FORMAT = 1
+GPT2 = {"vocabulary": 50257, "separator": 50256}  # the tokens of the paper's shards
 Progress = Callable[[str, int, int], None]  # what is being done, bytes done, bytes in all
 
 
@@ -23,10 +24,11 @@ def new_manifest(request: dict[str, Any]) -> dict[str, Any]:
     return {"format": FORMAT, "request": request, "tokenizer_sha256": None, "shards": [], "complete": False}
 
 
-def load_manifest(out: Path) -> dict[str, Any]:
-    """The manifest of a finished folder, with every shard found whole by its SHA-256."""
+def load_manifest(out: Path, *, thorough: bool = True) -> dict[str, Any]:
+    """The manifest of a finished folder; where `thorough`, with every shard found whole by its SHA-256."""
     manifest = read_manifest(out)
-    check_shards(out, manifest)
+    if thorough:
+        check_shards(out, manifest)
     if not manifest["complete"]:
         raise ValueError(f"{out} is not finished: run the same `entryclip data` command again, it goes on")
     return manifest
@@ -60,6 +62,12 @@ def check_shards(out: Path, manifest: dict[str, Any]) -> None:
         check_hash(out / shard["name"], shard["sha256"])
 
 
+def content_hash(out: Path) -> str:
+    """Tells the shards of a folder from others, by what its manifest says of them."""
+    shards = [[shard["name"], shard["sha256"]] for shard in read_manifest(out)["shards"]]
+    return checksum(shards)[:16]
+
+
 def recorded_lengths(out: Path, vocabulary: int) -> dict[str, int]:
     """The names and lengths of the shards that are known to keep within `vocabulary`; none without a manifest.
 
@@ -81,11 +89,12 @@ def count_tokens(manifest: dict[str, Any], split: str) -> int:
 def check_hash(path: Path, expected: str) -> None:
     """The file is there and has this SHA-256."""
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: remove the folder {path.parent} and prepare it again")
+        raise FileNotFoundError(f"{path} is missing: {_REMEDY.format(path.parent)}")
     if hash_file(path) != expected:
-        raise ValueError(
-            f"{path} is damaged, its SHA-256 is another: remove the folder {path.parent} and prepare it again"
-        )
+        raise ValueError(f"{path} is damaged, its SHA-256 is another: {_REMEDY.format(path.parent)}")
+
+
+_REMEDY = "remove it and fetch again (`entryclip data fineweb`), or remove the folder {} and prepare it again"
 
 
 def hash_file(path: Path) -> str:

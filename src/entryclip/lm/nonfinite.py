@@ -1,12 +1,15 @@
 """Where a NaN or an infinity began: the layer and the entry."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..sharded import whole
+
+Batches = Iterable[tuple[Tensor, Tensor]]
+Agree = Callable[[str], str]
 
 
 class Diverged(FloatingPointError):
@@ -20,15 +23,17 @@ class Diverged(FloatingPointError):
         return Diverged, (self.step, self.where)
 
 
-def find_origin(model: nn.Module, tokens: Tensor, targets: Tensor, window: int) -> str:
+def find_origin(model: nn.Module, batches: Batches, window: int, first: Agree = lambda words: words) -> str:
     """In words: the parameter, the activation or the gradient that is not finite, looked for in this order.
 
     A finite model gives a finite loss, whose gradient may still overflow: the first cause in the way of the data.
+    `batches` are of this process alone; `first` tells all processes what one of them has found in its own, so that
+    they go on together: each looks at whole matrices, which takes them all.
     """
     parameters = _first((f"parameter {name}", p.detach()) for name, p in model.named_parameters())
     if parameters:
         return parameters
-    activation = _first_activation(model, tokens, targets, window)
+    activation = first(_first_activation(model, batches, window))
     if activation:
         return activation
     named = [(name, p.grad) for name, p in model.named_parameters() if p.grad is not None]
@@ -59,7 +64,7 @@ def _entry(place: tuple[int, ...]) -> str:
 
 
 @torch.no_grad()
-def _first_activation(model: nn.Module, tokens: Tensor, targets: Tensor, window: int) -> str:
+def _first_activation(model: nn.Module, batches: Batches, window: int) -> str:
     """The first module whose output is not finite, in the order of the forward pass."""
     found: list[str] = []
 
@@ -72,7 +77,8 @@ def _first_activation(model: nn.Module, tokens: Tensor, targets: Tensor, window:
 
     hooks = [module.register_forward_hook(look(name)) for name, module in model.named_modules()]
     try:
-        model(tokens, targets, window=window)
+        for tokens, targets in batches:
+            model(tokens, targets, window=window)
     finally:
         for hook in hooks:
             hook.remove()

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..files import write_text
+from ..files import alone, write_text
 from .data import write_shard
 from .manifest import Progress, check_hash, check_shards, hash_file, new_manifest, read_manifest, save_manifest
 from .manifest import load_manifest as load_manifest
@@ -50,10 +50,13 @@ def prepare(
     parse_name(tokenizer)
     _check_sizes(shard_tokens, val_every)
     sources = find_sources(inputs)
-    manifest = _begin(out, sources, tokenizer, shard_tokens, val_every, progress)
-    job = _Job(out, sources, manifest, progress)
-    if not manifest["complete"]:
-        job.encode(job.load_tokenizer(gpt2_files))
+    if out.exists() and not out.is_dir():
+        raise NotADirectoryError(f"{out} is a file: choose a folder with --out")
+    with alone(out / "manifest.json", "preparing"):
+        manifest = _begin(out, sources, tokenizer, shard_tokens, val_every, progress)
+        job = _Job(out, sources, manifest, progress)
+        if not manifest["complete"]:
+            job.encode(job.load_tokenizer(gpt2_files))
     return manifest
 
 
@@ -155,8 +158,6 @@ def _begin(
     out: Path, sources: list[Source], tokenizer: str, shard_tokens: int, val_every: int, progress: Progress
 ) -> dict[str, Any]:
     """The manifest of this request: the one in the folder, if there is one, or a new one."""
-    if out.exists() and not out.is_dir():
-        raise NotADirectoryError(f"{out} is a file: choose a folder with --out")
     request: dict[str, Any] = {"tokenizer": tokenizer, "shard_tokens": shard_tokens, "val_every": val_every}
     request["sources"] = _describe(sources, progress)
     if not (out / "manifest.json").exists():

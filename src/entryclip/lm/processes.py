@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -57,6 +58,14 @@ class Processes:
         total = value.detach().clone()
         dist.all_reduce(total)
         return total / self.count
+
+    def first(self, words: str) -> str:
+        """What the first process says that says anything."""
+        if self.count == 1:
+            return words
+        said: list[Any] = [None] * self.count
+        dist.all_gather_object(said, words)
+        return next(filter(None, said), "")
 
     def wait(self) -> None:
         """Until all processes are here."""

@@ -17,11 +17,13 @@ from ..sharded import whole
 from . import methods
 from .data import Batches, Tokens
 from .gpt import GPT
+from .manifest import GPT2, load_manifest
 from .nonfinite import Diverged, find_origin
-from .prepare import load_manifest
 from .processes import Processes
 from .schedule import lr_factor, momentum
 from .settings import Settings
+
+_IGNORED = -100  # the target that torch's cross entropy leaves out
 
 
 class Trainer:
@@ -41,7 +43,7 @@ class Trainer:
         self._clips = [{stage: group[stage] for stage in ("pre", "post")} for group in self.optimizer.param_groups]
 
     def _load_data(self, folder: Path) -> None:
-        settings, manifest = self.settings, load_manifest(folder)
+        settings, manifest = self.settings, self._describe(folder)
         self.config = settings.config(manifest["vocabulary"], manifest["separator"])
         train, held_out = (Tokens.of(folder, split, vocabulary=self.config.vocabulary) for split in ("train", "val"))
         parts: dict[str, Any] = {
@@ -57,12 +59,20 @@ class Trainer:
             have = f"{len(train):,} tokens make {len(self.batches):,} steps of {settings.batch_tokens:,}"
             raise ValueError(f"too little data for {settings.steps:,} steps: {have}, and no token is seen twice")
         parts["seed"] = 0 if settings.eval_order == "spread" else None
-        self._evaluation: dict[str, Any] = {"tokens": held_out, "sequences": settings.sequences, **parts}
-        count = settings.eval_tokens // settings.batch_tokens or 1
-        if count > len(Batches(**self._evaluation)):
-            most = len(Batches(**self._evaluation)) * settings.batch_tokens
+        at_once = settings.sequences // settings.accumulate
+        self._evaluation: dict[str, Any] = {"tokens": held_out, "sequences": at_once, **parts}
+        most = len(Batches(**self._evaluation)) * at_once * settings.length
+        if settings.eval_tokens > most:
             raise ValueError(f"eval_tokens must be at most {most:,}, all there is, got {settings.eval_tokens:,}")
-        self._evaluation_batches = count
+
+    def _describe(self, folder: Path) -> dict[str, Any]:
+        """The vocabulary: the manifest's, or GPT-2's for shards without one, as the speed-run's are.
+
+        The first process also compares every SHA-256: what a broken disk makes of a token may be beyond the vocabulary.
+        """
+        if not (folder / "manifest.json").is_file():
+            return GPT2
+        return load_manifest(folder, thorough=self.processes.rank == 0)
 
     def _make_model(self) -> None:
         settings, device = self.settings, self.processes.device
@@ -114,13 +124,17 @@ class Trainer:
 
     @torch.no_grad()
     def evaluate(self) -> float:
-        """The mean loss on `eval_tokens` tokens held out, the same ones every time."""
-        batches = Batches(**self._evaluation)
+        """The mean loss on the first `eval_tokens` tokens held out, in whole sequences: the same ones every time,
+        whatever the size of a batch. As many at once as a microbatch has, so that there is memory for it."""
+        batches, left = Batches(**self._evaluation), self.settings.eval_tokens // self.settings.length
         total = torch.zeros((), dtype=torch.float64, device=self.processes.device)
-        for _ in range(self._evaluation_batches):
+        for first in range(0, left, batches.sequences):
             tokens, targets = (each.to(self.processes.device) for each in next(batches))
-            total += self._loss(tokens, targets)
-        return float(self.processes.mean(total)) / self._evaluation_batches
+            count = min(max(left - first - self.processes.rank * len(tokens), 0), len(tokens))
+            targets[count:] = _IGNORED  # beyond the last one; all processes go through the same motions
+            loss = self._loss(tokens, targets)
+            total += loss.double() * count if count else 0.0
+        return float(self.processes.mean(total)) * self.processes.count / left
 
     def learning_rate(self) -> float:
         """Of the hidden matrices, at this step."""
@@ -179,7 +193,8 @@ class Trainer:
         """Stop before a step that is not finite. Clips the norm of the gradient, too, where the method does."""
         norm = get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
         if not math.isfinite(loss + float(whole(norm))):
-            raise Diverged(self.done, find_origin(self.model, tokens, targets, self.window))
+            pieces = zip(*(each.chunk(self.settings.accumulate) for each in (tokens, targets)), strict=True)
+            raise Diverged(self.done, find_origin(self.model, pieces, self.window, self.processes.first))
         if self.method.stage == "norm" and self.done >= self.settings.clip_from:
             level = self.method.level if self.settings.level is None else self.settings.level
             clip_grads_with_norm_(self.model.parameters(), level, norm)  # type: ignore[arg-type]
