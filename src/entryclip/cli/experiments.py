@@ -171,4 +171,5 @@ def _show_claims(results: Path, names: Sequence[str]) -> None:
         for claim in load_record(results / name)["claims"]:
             verdict = "[green]holds[/]" if claim["holds"] else "[red]does not hold[/]"
             table.add_row(name, escape(claim["claim"]), escape(claim["measured"]), verdict)
-    Console().print(table)
+    if table.row_count:
+        Console().print(table)
