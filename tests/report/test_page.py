@@ -1,4 +1,5 @@
 import base64
+import dataclasses
 import hashlib
 import json
 import re
@@ -7,10 +8,12 @@ import shutil
 import pytest
 
 from entryclip import experiments
-from entryclip.experiments import operators
+from entryclip.experiments import learning_rate, operators
 from entryclip.experiments.reproduce import Options, reproduce
+from entryclip.experiments.store import save_record
 from entryclip.experiments.sweep import sweep
 from entryclip.files import write_sealed
+from entryclip.provenance import provenance
 from entryclip.report import write_page
 
 
@@ -45,6 +48,23 @@ def test_the_page_shows_what_is_there(results):
     assert "entryclip sweep operators --over points=7,9" in page
     assert "points</dt><dd>601" in page
     assert "http" not in page.replace("http-equiv", "")  # nothing from anywhere
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, ""),
+        ({"quick": True}, " --quick"),
+        ({"changes": {"rates": (0.5, 0.25), "seeds": 3}}, " --set rates=0.5:0.25 seeds=3"),
+        ({"quick": True, "changes": {"seeds": 3}}, " --quick --set seeds=3"),
+    ],
+)
+def test_the_command_on_the_page_asks_for_what_is_there(tmp_path, options, words):
+    config = learning_rate.Config.quick() if options.get("quick") else learning_rate.Config()
+    config = dataclasses.replace(config, **options.get("changes", {}))
+    save_record(tmp_path / "learning-rate", config, {"claims": [], "seconds": 1.0, **provenance(learning_rate)})
+    page = write_page(tmp_path).read_text()
+    assert f"<code>entryclip reproduce learning-rate{words} --out {tmp_path}</code>" in page
 
 
 def test_what_is_missing_is_named_with_its_command(results):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ from .. import experiments
 from ..experiments import diagnosis
 from ..experiments.store import load_record, load_rows
 from ..files import read_sealed
-from ..provenance import config_hash
 from .svg import inline
 
 SHOWN = 200  # rows of a table; all of them are in rows.jsonl
@@ -56,11 +56,19 @@ def _experiment(results: Path, name: str) -> Section:
     module, folder = experiments.find(name), results / name
     record = load_record(folder)
     figures = _figures(results, folder, module.CAPTIONS)
-    full, quick = config_hash(module.Config()), config_hash(module.Config.quick())
-    flags = ["--quick"] if record["config_hash"] == quick != full else []
     tables = [_table(caption, rows, len(rows)) for caption, rows in (record.get("tables") or {}).items()]
-    command = _command("reproduce", name, *flags, out=results)
+    command = _command("reproduce", name, *_settings(module.Config, record["config"]), out=results)
     return _section(results, folder, record, title=module.TITLE, command=command, figures=figures, tables=tables)
+
+
+def _settings(kind: Any, config: dict[str, Any]) -> list[str]:
+    """The options that ask for this config: --quick or not, and what differs from that."""
+    found = []
+    for words, standard in (([], kind()), (["--quick"], kind.quick())):
+        usual = json.loads(json.dumps(dataclasses.asdict(standard)))  # tuples as lists
+        changed = [f"{key}={_joined(value)}" for key, value in config.items() if usual.get(key, value) != value]
+        found.append([*words, *(["--set", *changed] if changed else [])])
+    return min(found, key=len)
 
 
 def _sweep(results: Path, folder: Path) -> Section:
@@ -129,7 +137,8 @@ def _cell(value: Any) -> dict[str, Any]:
 
 
 def _joined(value: Any) -> str:
-    return ":".join(map(str, value)) if isinstance(value, list) else str(value)
+    """As it is typed: several by colons."""
+    return "none" if value is None else ":".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _command(*words: str, out: Path) -> str:
