@@ -9,12 +9,13 @@ from entryclip.experiments.pretraining.savings import curves
 from entryclip.experiments.pretraining.table import against, reported, tuned
 from entryclip.experiments.pretraining.verdicts import claims
 from entryclip.experiments.regression.table import markdown as regression_table
+from entryclip.experiments.spectral_control import table as control_table
 from entryclip.experiments.store import load_rows
 from entryclip.files import write_text
 
 ROOT = Path(__file__).parent.parent
 CONTROLS = ("muon-smooth-rate", "adamw-decay", "adamw-again", "adamw-smooth-again")
-PAGES = ("README.md", "docs/pretraining.md")
+PAGES = ("README.md", "docs/pretraining.md", "docs/diagnostics.md")
 
 
 def benchmark_table(rows: list[dict[str, Any]]) -> str:
@@ -66,6 +67,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "pretraining": lambda results: listed(reported(study(results))),
     "tuning": lambda results: listed(tuned(study(results))),
     "claims": lambda results: listed(_judged(study(results))),
+    "control": lambda results: control_table(load_rows(results / "spectral-control")),
     "controls": lambda results: listed(controls(results)),
 }
 

@@ -107,9 +107,12 @@ def _one_at_a_time(out: Path, rank: int) -> AbstractContextManager[None]:
 
 
 def _model_in_words(run: "Run") -> str:
-    count, config = sum(p.numel() for p in run.trainer.model.parameters()), run.trainer.config
-    other = ", where the paper's has 50,257" if run.settings.model == "paper" and config.vocabulary != 50257 else ""
-    return f"model: {count:,} parameters, {config.vocabulary:,} tokens in the vocabulary{other}"
+    from ..lm.config import Config
+
+    count = sum(p.numel() for p in run.trainer.model.parameters())
+    size, papers = run.trainer.config.vocabulary, Config.paper().vocabulary
+    other = f", where the paper's has {papers:,}" if run.settings.model == "paper" and size != papers else ""
+    return f"model: {count:,} parameters, {size:,} tokens in the vocabulary{other}"
 
 
 def _default_data(settings: Settings) -> Path:

@@ -47,7 +47,7 @@ def save(folder: Path, step: int, content: dict[str, Any], about: dict[str, Any]
 
 def _whole(place: Path) -> bool:
     try:
-        load(place)
+        _checked(place)
     except (ValueError, FileNotFoundError):
         return False
     return True
@@ -78,17 +78,23 @@ def _save_file(weights: dict[str, torch.Tensor], path: Path) -> None:
 
 def load(place: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """`content` and `about` of a checkpoint; a damaged, hostile or foreign one is a ValueError naming the file."""
+    about = _checked(place)
+    try:
+        state = torch.load(place / STATE, weights_only=True, map_location="cpu")
+        return {"model": load_file(place / WEIGHTS), "optimizer": state}, about
+    except (SafetensorError, pickle.UnpicklingError, RuntimeError, OSError, EOFError, ValueError) as error:
+        raise ValueError(f"{place} cannot be read: {str(error).splitlines()[0]}") from error
+
+
+def _checked(place: Path) -> dict[str, Any]:
+    """The manifest, where both files are as it says."""
     about = read_sealed(place / MANIFEST)
     if about.get("format") != 1:
         raise ValueError(f"{place / MANIFEST} is foreign: its format is {about.get('format')!r}, this reads 1")
     for name, expected in about["sha256"].items():
         if not (place / name).is_file() or _hash(place / name) != expected:
             raise ValueError(f"{place / name} is damaged: its SHA-256 is not the manifest's")
-    try:
-        state = torch.load(place / STATE, weights_only=True, map_location="cpu")
-        return {"model": load_file(place / WEIGHTS), "optimizer": state}, about
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, OSError, EOFError, ValueError) as error:
-        raise ValueError(f"{place} cannot be read: {str(error).splitlines()[0]}") from error
+    return about
 
 
 def clear(folder: Path) -> None:

@@ -107,7 +107,7 @@ class Tokens:
         """
         tokens = cls(find_shards(folder, split))
         known = recorded_lengths(folder, vocabulary)
-        tokens._check_lengths({name: length for name, length in known.items() if _split(name) == split})
+        tokens._check_listed({name: length for name, length in known.items() if _split(name) == split})
         tokens.check_vocabulary(vocabulary, known)
         return tokens
 
@@ -124,7 +124,7 @@ class Tokens:
                 parts.append(shard[max(start - first, 0) : stop - first])
         return np.concatenate(parts) if parts else np.empty(0, np.uint16)
 
-    def _check_lengths(self, recorded: Mapping[str, int]) -> None:
+    def _check_listed(self, recorded: Mapping[str, int]) -> None:
         folder, there = self.paths[0].parent, {path.name for path in self.paths}
         if missing := sorted(recorded.keys() - there):
             raise FileNotFoundError(f"{folder / missing[0]} is missing, the manifest lists it: prepare the data again")
