@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from entryclip.files import write_json
-from entryclip.provenance import commit
+from entryclip.lab.engine.files import write_json
+from entryclip.lab.engine.provenance import commit
 
 from . import clip, diagnostics, matrix, noise, optimizers, probe, quantile, regression, training
 

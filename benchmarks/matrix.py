@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 
 import entryclip as ec
-from entryclip.quintics import iterate, minimax_quintics
+from entryclip.matrix.iterations import iterate, minimax_quintics
 
 from .timing import Result, milliseconds, side_by_side
 

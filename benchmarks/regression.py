@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 import entryclip as ec
-from entryclip.experiments.regression.arms import Arm
-from entryclip.experiments.regression.descent import descend
-from entryclip.experiments.regression.problem import Problem, make_noise
+from entryclip.lab.paper.regression.arms import Arm
+from entryclip.lab.paper.regression.descent import descend
+from entryclip.lab.paper.regression.problem import Problem, make_noise
 
 from .timing import Result, milliseconds, side_by_side
 

@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from entryclip.experiments.pretraining.savings import curves
-from entryclip.experiments.pretraining.table import against, reported, tuned
-from entryclip.experiments.pretraining.verdicts import claims
-from entryclip.experiments.regression.table import markdown as regression_table
-from entryclip.experiments.spectral_control import table as control_table
-from entryclip.experiments.store import load_rows
-from entryclip.files import write_text
+from entryclip.lab.engine.files import write_text
+from entryclip.lab.engine.store import load_rows
+from entryclip.lab.paper.pretraining.savings import curves
+from entryclip.lab.paper.pretraining.table import against, reported, tuned
+from entryclip.lab.paper.pretraining.verdicts import claims
+from entryclip.lab.paper.regression.table import markdown as regression_table
+from entryclip.lab.paper.spectral_control.study import table as control_table
 
 ROOT = Path(__file__).parent.parent
 CONTROLS = ("muon-smooth-rate", "adamw-decay", "adamw-again", "adamw-smooth-again")

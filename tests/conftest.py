@@ -22,7 +22,7 @@ settings.load_profile("fixed")
 @pytest.fixture(scope="session")
 def shards(tmp_path_factory):
     """A folder of shards of a small text, in bytes."""
-    from entryclip.lm.prepare import prepare
+    from entryclip.lab.lm.data.prepare import prepare
 
     folder = tmp_path_factory.mktemp("shards")
     words = (

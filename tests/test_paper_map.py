@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from entryclip import experiments
+from entryclip.lab import paper as experiments
 
 HERE = Path(__file__).parent
 LABELS = (HERE / "paper_labels.txt").read_text().split()

@@ -10,19 +10,18 @@ import importlib
 from typing import Any
 
 from .clip import Clip, hard, smooth
-from .krylov import top_singular
+from .matrix.sign import msign, soft_spectral_clip, spectral_clip
+from .matrix.singular import top_singular
 from .operators import global_clip, hard_clip, smooth_shrinkage, soft_threshold
-from .quantile import quantile_abs
-from .spectral import msign, soft_spectral_clip, spectral_clip
+from .quantiles.quantile import quantile_abs
 from .thresholds import Fixed, FollowLR, Quantile, Running, Scale, Step
 
 __version__ = "0.1.0"
 
 _SUBPACKAGES = (
     "diagnostics",
-    "experiments",
     "integrations",
-    "lm",
+    "lab",
     "noise",
     "optim",
     "testing",

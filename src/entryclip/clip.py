@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from .arrays import Array, cast, check_floating, on_host, quiet, widen
+from .dtensor import entrywise, is_spread, norms, on_whole
 from .operators import ENTRYWISE, hard_clip, scaled_norm, smooth_shrinkage
-from .sharded import entrywise, is_spread, norms, on_whole
 from .thresholds import Quantile, State, Step, _check_rule
 
 _WIDE = (torch.float32, torch.float64)  # half precision is widened first

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .arrays import Array, check_floating, constant, is_number, matrix_axes, namespace, wide_dtype, widen
-from .quantile import quantile_abs
+from .quantiles.quantile import quantile_abs
 
 State = dict[str, Array]
 

@@ -3,8 +3,8 @@ import re
 
 import pytest
 
-from entryclip import experiments
 from entryclip.cli import main
+from entryclip.lab import paper as experiments
 
 
 def test_reproduce_all_says_where_the_report_is_and_shows_the_claims(tmp_path, capsys, monkeypatch):

@@ -3,8 +3,8 @@ import sys
 
 import pytest
 
-from entryclip import experiments
 from entryclip.cli import main
+from entryclip.lab import paper as experiments
 
 COMMANDS = "reproduce, sweep, train, diagnose, theory, report, data"
 

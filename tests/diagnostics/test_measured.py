@@ -6,8 +6,8 @@ import pytest
 
 from entryclip.diagnostics import probe
 from entryclip.diagnostics.table import HEADINGS, NARROW, aligned, cells
-from entryclip.experiments import known
-from entryclip.experiments.known import Known, loss
+from entryclip.lab.paper import synthetic_layers as known
+from entryclip.lab.paper.synthetic_layers import Known, loss
 
 
 def zero(signal, generator):

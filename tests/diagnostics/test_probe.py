@@ -13,9 +13,9 @@ from torch import nn
 
 import entryclip as ec
 from entryclip.diagnostics import probe
-from entryclip.experiments import known
-from entryclip.experiments.known import Known, loss
-from entryclip.lm.gpt import GPT, Config
+from entryclip.lab.lm.model.gpt import GPT, Config
+from entryclip.lab.paper import synthetic_layers as known
+from entryclip.lab.paper.synthetic_layers import Known, loss
 
 CLEAN = ("gaussian", "aligned", "multiplicative", "entrywise", "low_rank")
 

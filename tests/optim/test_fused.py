@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import entryclip as ec
-from entryclip.optim import fused, native
+from entryclip.optim.kernels import fused, native
 
 RULES = [
     ec.Quantile(0.995),

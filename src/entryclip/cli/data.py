@@ -33,7 +33,7 @@ def prepare(
         shard_tokens: tokens per shard
         gpt2_files: the folder of encoder.json and vocab.bpe, where tiktoken cannot fetch them
     """
-    from ..lm.prepare import prepare as run
+    from ..lab.lm.data.prepare import prepare as run
 
     with _progress() as progress:
         manifest = run(
@@ -57,7 +57,7 @@ def fineweb(*, out: Folder, shards: Shards = 10) -> int:
         out: the folder for the shards and their manifest
         shards: training shards of 100M tokens, 200 MB each; there are 103
     """
-    from ..lm.fineweb import fetch
+    from ..lab.lm.data.fineweb import fetch
 
     with _progress() as progress:
         manifest = fetch(out, shards=shards, progress=progress)
@@ -77,7 +77,7 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def _summarize(out: Path, manifest: dict[str, Any]) -> None:
-    from ..lm.manifest import count_tokens
+    from ..lab.lm.data.manifest import count_tokens
 
     train, val = (count_tokens(manifest, split) for split in ("train", "val"))
     say(f"data: {out}: {train:,} tokens to train on, {val:,} for validation, vocabulary {manifest['vocabulary']:,}")

@@ -45,8 +45,8 @@ def diagnose(
         out: the folder for the results
     """
     from ..diagnostics import probe
-    from ..experiments.diagnosis import FOLDER, Config, save_diagnosis
-    from ..experiments.store import check_folder
+    from ..lab.engine.store import check_folder
+    from ..lab.report.diagnosis import FOLDER, Config, save_diagnosis
 
     check_folder(out)
     name = _name(source, checkpoint)
@@ -72,7 +72,7 @@ def _name(source: str, checkpoint: Path | None) -> str:
 
 
 def _trained(checkpoint: Path | None, data: Path | None) -> tuple[Any, Callable[..., Any], Any]:
-    from ..lm.probing import from_checkpoint
+    from ..lab.lm.train.probing import from_checkpoint
 
     assert checkpoint is not None
     return from_checkpoint(checkpoint, data)

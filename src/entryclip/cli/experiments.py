@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from tyro.conf import arg
 
-from .. import experiments
-from ..experiments.runner import BACKENDS, STALE
+from ..lab import paper as experiments
+from ..lab.engine.runner import BACKENDS, STALE
 from .options import ONE_PER_CORE, Experiment, Folder, Jobs, Stale
 from .report import report
 from .terminal import check_choice, say
 
 if TYPE_CHECKING:
-    from ..experiments.reproduce import Options
-    from ..experiments.units import Outcome
+    from ..lab.engine.reproduce import Options
+    from ..lab.engine.units import Outcome
 
 Command = TypeVar("Command", bound=Callable[..., object])
 Fields = Annotated[tuple[tuple[str, ...], ...], arg(metavar="FIELD=V1,V2 ...")]
@@ -52,7 +52,7 @@ def reproduce(
         stale: what to do with results of other code or versions: refuse, recompute or keep
         changes: fields of the experiment's config that differ from their defaults, as steps=100
     """
-    from ..experiments.reproduce import reproduce_all
+    from ..lab.engine.reproduce import reproduce_all
 
     names = experiments.NAMES if name == "all" else (experiments.check_name(name),)
     if changes and name == "all":
@@ -91,8 +91,8 @@ def sweep(
         backend: where to run: loky (processes here), dask or ray
         cluster: the address of a Dask scheduler or Ray head; one is started here unless given
     """
-    from ..experiments.sweep import grid
-    from ..experiments.sweep import sweep as run
+    from ..lab.engine.sweep import grid
+    from ..lab.engine.sweep import sweep as run
 
     values = grid(experiments.check_name(name), [each for several in over for each in several])
     check_choice("--backend", backend, BACKENDS)
@@ -104,7 +104,7 @@ def sweep(
 
 
 def _single_values(name: str, texts: Sequence[str]) -> dict[str, object]:
-    from ..experiments.sweep import grid
+    from ..lab.engine.sweep import grid
 
     if not texts:
         return {}
@@ -128,8 +128,8 @@ def _options(out: Path, quick: bool, jobs: int, stale: str) -> Iterator["Options
         TimeRemainingColumn,
     )
 
-    from ..experiments.reproduce import Options
-    from ..experiments.store import check_folder
+    from ..lab.engine.reproduce import Options
+    from ..lab.engine.store import check_folder
 
     if jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {jobs}")
@@ -164,7 +164,7 @@ def _show_claims(results: Path, names: Sequence[str]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from ..experiments.store import load_record
+    from ..lab.engine.store import load_record
 
     table = Table("experiment", "claim", "measured", "", title="Claims, and what was measured")
     for name in names:

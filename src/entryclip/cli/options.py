@@ -5,7 +5,7 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from ..experiments.runner import STALE, cores
+from ..lab.engine.runner import STALE, cores
 
 Folder = Annotated[Path, arg(metavar="FOLDER")]
 Experiment = Annotated[str, arg(metavar="EXPERIMENT")]

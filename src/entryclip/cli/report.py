@@ -12,7 +12,7 @@ def report(results: Folder = Path("out"), /) -> int:
     Args:
         results: the folder that the other commands wrote to
     """
-    from ..report import write_page
+    from ..lab.report import write_page
 
     say(f"report: {write_page(results)}")
     return 0

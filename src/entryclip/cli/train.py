@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import tyro
 from tyro.conf import arg
 
-from ..files import alone
-from ..lm.settings import Settings
+from ..lab.engine.files import alone
+from ..lab.lm.train.settings import Settings
 from .options import Folder
 from .terminal import check_choice, fail, say
 
 if TYPE_CHECKING:
-    from ..lm.train import Row, Run
-    from ..lm.trainer import Trainer
+    from ..lab.lm.train.run import Row, Run
+    from ..lab.lm.train.trainer import Trainer
 
 PRESETS: dict[str, Callable[..., Settings]] = {
     "small": Settings,
@@ -77,9 +77,9 @@ def train(
         stale: whether to go on from a checkpoint of other code or versions
         changes: settings that differ from the preset's
     """
-    from ..lm.nonfinite import Diverged
-    from ..lm.processes import joined
-    from ..lm.train import Run
+    from ..lab.lm.train.nonfinite import Diverged
+    from ..lab.lm.train.processes import joined
+    from ..lab.lm.train.run import Run
 
     check_choice("--preset", preset, tuple(PRESETS))
     given = {name: value for name, value in vars(changes).items() if value is not None and value != ()}
@@ -107,7 +107,7 @@ def _one_at_a_time(out: Path, rank: int) -> AbstractContextManager[None]:
 
 
 def _model_in_words(run: "Run") -> str:
-    from ..lm.config import Config
+    from ..lab.lm.model.config import Config
 
     count = sum(p.numel() for p in run.trainer.model.parameters())
     size, papers = run.trainer.config.vocabulary, Config.paper().vocabulary
@@ -116,7 +116,7 @@ def _model_in_words(run: "Run") -> str:
 
 
 def _default_data(settings: Settings) -> Path:
-    from ..lm.default import default_data, default_tokenizer
+    from ..lab.lm.data.default import default_data, default_tokenizer
 
     tokenizer = default_tokenizer(settings.model)
     if int(os.environ.get("LOCAL_RANK", 0)) == 0:
@@ -185,7 +185,7 @@ class _Scalars:
 
 def _finish(run: "Run", rows: list["Row"], out: Path) -> None:
     """The end in words, and the curve as a figure."""
-    from ..experiments.figures import panels, save
+    from ..lab.engine.figures import panels, save
 
     figure, (axis,) = panels(1, width=5.2, height=3.6)
     trained = [row for row in rows if row["loss"] is not None]

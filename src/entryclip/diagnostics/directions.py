@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ..arrays import Array, check_floating, dtype_name
-from ..krylov import top_singular
+from ..matrix.singular import top_singular
 
 _ANGLE = 1e-2  # the largest error of a direction, in radians, that is let through
 _TOLERANCE = 1e-9  # of the residuals, in fp64

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..arrays import widen
-from ..sharded import whole
+from ..dtensor import whole
 
 Loss = Callable[[Any, Any], Tensor]  # (model, batch) -> one number
 

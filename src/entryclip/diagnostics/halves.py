@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from ..sharded import whole
+from ..dtensor import whole
 
 BLOCKS_A, BLOCKS_B = 5, 3
 _PIECE = 1 << 15  # entries whose medians are taken at a time: what that needs beside the blocks is small

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from ..arrays import widen
 from ..clip import Clip
+from ..dtensor import whole
 from ..operators import hard_clip
-from ..quantile import quantile_abs
-from ..sharded import whole
+from ..quantiles.quantile import quantile_abs
 from ..thresholds import Scale
 from .lanczos import leading_triplet
 from .slices import Matrix, select

@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..sharded import whole
+from ..dtensor import whole
 from .directions import Directions, leading_directions
 from .gradients import Gradients, Loss, untouched
 from .halves import BLOCKS_A, BLOCKS_B, Blocks

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from ..optim.direction import as_matrices, matrix_shape
-from ..optim.routing import is_fused, routes
+from ..layout import as_matrices, matrix_shape
+from ..optim.build import is_fused, routes
 
 _HEADS = ("heads", "num_heads", "n_head", "n_heads", "num_attention_heads")
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..noise.histogram import Histogram
-from ..quantile import quantile_abs
+from ..quantiles.quantile import quantile_abs
 from .directions import Directions
 from .lanczos import leading_triplet
 

@@ -2,10 +2,10 @@
 
 from .adamw import AdamW
 from .attach import attach
+from .build import build, explain
 from .clipped_mean import ClippedMean
 from .muon import Muon
 from .presets import AdaMuon, root, spectra, spectral_gd
-from .routing import build, explain
 from .sgd import SGD
 from .staged import Staged
 

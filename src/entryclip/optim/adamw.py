@@ -9,8 +9,8 @@ from torch import Tensor
 
 from ..clip import Clip, smooth
 from .direction import Direction
-from .fused import load
 from .groups import Group, check_torch_flags
+from .kernels.fused import load
 from .staged import Staged
 
 

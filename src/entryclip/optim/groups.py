@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..arrays import is_number
 from ..clip import Clip
-from .direction import check_layout
+from ..layout import check_layout
 
 if TYPE_CHECKING:
     from .staged import Staged

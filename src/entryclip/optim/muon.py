@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from ..clip import Clip, smooth
+from ..dtensor import groups, is_spread
+from ..layout import matrix_shape
+from ..matrix.iterations import NEWTON_SCHULZ
+from ..matrix.sign import msign
 from ..operators import global_clip
-from ..quintics import NEWTON_SCHULZ
-from ..sharded import groups, is_spread
-from ..spectral import msign
-from .direction import Direction, matrix_shape
+from .direction import Direction
 from .groups import Group
 from .staged import Staged
 

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from ..clip import Clip, hard
-from ..spectral import soft_spectral_clip
+from ..layout import as_matrices, from_matrices
+from ..matrix.sign import soft_spectral_clip
 from ..thresholds import Fixed, FollowLR
 from .adamw import AdamW
-from .direction import as_matrices, from_matrices, propagated
+from .direction import propagated
 from .groups import Group
 from .muon import Muon
 from .staged import Staged

@@ -11,13 +11,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..sharded import by_owner, is_spread, spread_like, whole
+from ..dtensor import by_owner, is_spread, spread_like, whole
+from ..layout import as_matrices, from_matrices
 from ..thresholds import Step
 from .checkpoint import merged_groups, restore_dtypes
-from .direction import Direction, as_matrices, from_matrices, propagated, seen_finite
-from .fused import Fast
+from .direction import Direction, propagated, seen_finite
 from .groups import COMMON, HALF, STAGES, Group, check_group, clips
-from .telemetry import ClipReport, clip_report, named
+from .kernels.fused import Fast
+from .report import ClipReport, clip_report, named
 
 
 class Staged(torch.optim.Optimizer):

@@ -1,0 +1,1 @@
+"""The laboratory: the engine that runs studies, the language model, the studies of the paper and the report page."""

@@ -1,0 +1,1 @@
+"""The engine of all studies: units of work on disk, the loop that runs them, sweeps, provenance and files."""

@@ -1,0 +1,60 @@
+"""The look of all figures, and their two file formats."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")  # figures are files; no window is ever opened
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from .files import write_bytes
+
+# The paper's colours for the two operators; a colour-blind reader tells them apart by lightness and line style too.
+COLOURS = {
+    "none": "#555555",
+    "hard_clip": "#1f5fa8",
+    "smooth_shrinkage": "#c8352b",
+    "soft_threshold": "#2f8f5b",
+    "global_clip": "#8a6d1c",
+}
+LINES = {
+    "none": (0, (1, 2)),
+    "hard_clip": (0, (5, 2)),
+    "smooth_shrinkage": "solid",
+    "soft_threshold": "dashdot",
+    "global_clip": "dotted",
+}
+
+_STYLE: Any = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "entryclip",
+}
+
+
+def panels(count: int, *, rows: int = 1, width: float = 4.2, height: float = 3.2) -> tuple[Figure, list[Axes]]:
+    """A row of panels in the common style, or several rows, one after the other."""
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(width * count, height * rows), layout="constrained")
+        axes = figure.subplots(rows, count, squeeze=False).ravel()
+    return figure, list(axes)
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write `name.svg` and `name.png`; the same figure gives the same bytes."""
+    paths = []
+    for suffix, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
+        buffer = io.BytesIO()
+        with matplotlib.rc_context(_STYLE):
+            figure.savefig(buffer, format=suffix, dpi=200, metadata=metadata)
+        paths.append(folder / f"{name}.{suffix}")
+        write_bytes(paths[-1], buffer.getvalue())
+    return paths

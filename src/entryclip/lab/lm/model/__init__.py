@@ -1,0 +1,1 @@
+"""The architecture of the paper's language model."""

@@ -1,0 +1,1 @@
+"""Training runs of the language model: settings, the trainer, checkpoints and processes."""

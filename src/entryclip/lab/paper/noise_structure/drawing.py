@@ -1,0 +1,199 @@
+"""The figures: one matrix closely, all matrices over k and training, and clipping here and there."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..pretraining.verdicts import NAMES
+from .verdicts import by_stage, difference, final_losses, rho_of_gaussian
+
+Row = dict[str, Any]
+STAGES = ("#8fb8de", "#1f5fa8", "#c8352b")  # early, middle, late
+KINDS = {"qkv_w.q": "queries", "qkv_w.k": "keys", "qkv_w.v": "values", "attn.c_proj.weight": "attention's output"} | {
+    "c_fc.weight": "MLP, in",
+    "mlp.c_proj.weight": "MLP, out",
+}
+ARMS = {"all": "all matrices", "high": "higher R-hat", "low": "lower R-hat", "advised": "as advised"} | {
+    "not advised": "not advised"
+}
+
+
+def plot(rows: Iterable[Row]) -> dict[str, Any]:
+    """By caption."""
+    rows = list(rows)
+    made = {"real": _real(rows), "r_hat": _r_hat(rows), "corr": _corr(rows), "hill": _hill(rows)}
+    return made | ({"where": _where(rows)} if final_losses(rows) else {})
+
+
+def _real(rows: Sequence[Row]) -> Any:
+    from ...engine.figures import panels
+
+    shown = [row for row in rows if row["kind"] == "shown"]
+    bands = {(row["step"], row["matrix"]): row for row in rows if row["kind"] == "matrix"}
+    figure, axes = panels(len(shown), rows=3, width=3.6, height=2.7)
+    for i, row in enumerate(shown):
+        marginal, scatter, ratios = axes[i :: len(shown)]
+        found = bands[row["step"], row["matrix"]]
+        _marginal(marginal, row)
+        marginal.set_title(f"{row['matrix']}\nstep {row['step']}", fontsize=10)
+        _scatter(scatter, row)
+        scatter.set_title(f"rho {found['spearman']:.2f}, in units of the scale {found['relative']:.2f}", fontsize=9)
+        values = np.clip(row["r_hat"], 1e-5, 1e5)
+        ratios.axvspan(found["low"][0], found["high"][0], color="#bbbbbb", lw=0)
+        ratios.hist(values, bins=np.geomspace(1e-5, 1e5, 31).tolist(), color="#1f5fa8", alpha=0.8)
+        ratios.axvline(found["r_hat"][0], color="#c8352b", lw=1.8)
+        ratios.set(xscale="log", xlabel="R-hat, k = 1", ylabel="samples")
+    return figure
+
+
+def _marginal(axis: Any, row: Row) -> None:
+    """Density of |E| in scales, in bins of a factor 2^(1/4), and Gaussian noise's."""
+    low, high, count = (np.array(row[key], float) for key in ("from", "to", "count"))
+    edges = 2.0 ** np.arange(-4, math.log2(high[-1]) + 0.25, 0.25)
+    heights, _ = np.histogram(np.sqrt(low * high), edges, weights=count)
+    density = heights / np.diff(edges) / count.sum()
+    middle = np.sqrt(edges[:-1] * edges[1:])
+    axis.step(middle[density > 0], density[density > 0], where="mid", color="#1f5fa8", lw=1.5)
+    gaussian = 2 * np.exp(-(middle**2) / 2) / math.sqrt(2 * math.pi)
+    axis.plot(middle, gaussian, color="#111111", ls=":", lw=1.2)
+    axis.set(xscale="log", yscale="log", xlabel="|E| / scale of the sample", ylabel="density")
+    axis.set_ylim(density[density > 0].min() / 3, 3)
+
+
+def _scatter(axis: Any, row: Row) -> None:
+    """Both over their medians, with a tick at every doubling."""
+    from matplotlib.ticker import FormatStrFormatter
+
+    x, y = (np.array(row[key]) / np.median(row[key]) for key in ("largest", "sigma"))
+    axis.scatter(x, y, s=14, color="#c8352b", alpha=0.7, lw=0)
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log", base=2)
+    for each in (axis.xaxis, axis.yaxis):
+        each.set_major_formatter(FormatStrFormatter("%g"))
+    axis.set(xlabel="max |E| / its median", ylabel=r"$\sigma_1(E)$ / its median")
+
+
+def _r_hat(rows: Sequence[Row]) -> Any:
+    from ...engine.figures import panels
+
+    stages = by_stage(rows)
+    names = _ordered(stages)
+    deepest = min(len(row["r_hat"]) for those in stages.values() for row in those.values())
+    ks = [k for k in (1, 2, 4, 8) if k <= deepest]
+    figure, axes = panels(1, rows=len(ks), width=11, height=2.1)
+    for axis, k in zip(axes, ks, strict=True):
+        _over_matrices(axis, stages, names, "r_hat", k)
+        band = np.array([[row[end][k - 1] for row in stages[max(stages)].values()] for end in ("low", "high")])
+        axis.axhspan(*np.median(band, axis=1), color="#cccccc", lw=0, zorder=0)
+        axis.axhline(1, color="#111111", lw=1, ls=(0, (5, 3)))
+        axis.set(yscale="log", ylabel=f"R-hat, k = {k}")
+        if axis is not axes[-1]:
+            axis.tick_params(labelbottom=False)
+    _legend(axes[0], stages)
+    return figure
+
+
+def _legend(axis: Any, stages: dict[int, Any]) -> None:
+    """Above the panel: in it are points."""
+    axis.legend(frameon=False, ncols=len(stages), fontsize=9, loc="lower right", bbox_to_anchor=(1, 1), borderpad=0)
+
+
+def _over_matrices(
+    axis: Any, stages: dict[int, dict[str, Row]], names: Sequence[str], key: str, k: int | None = None
+) -> None:
+    """A point for every matrix at every stage: what a row has under `key`, or the k-th of it."""
+    for colour, (step, those) in zip(_colours(stages), stages.items(), strict=True):
+        there = [i for i, name in enumerate(names) if name in those]
+        points = [those[names[i]][key] if k is None else those[names[i]][key][k - 1] for i in there]
+        axis.plot(there, points, "o", ms=4.5, color=colour, label=f"step {step}")
+    for i in range(1, len(names)):
+        if _kind(names[i]) != _kind(names[i - 1]):
+            axis.axvline(i - 0.5, color="#dddddd", lw=0.8)
+    axis.set_xticks(range(len(names)), [name.removesuffix(".weight") for name in names], rotation=90, fontsize=7)
+    axis.set_xlim(-0.7, len(names) - 0.3)
+    axis.grid(axis="x", visible=False)
+
+
+def _colours(stages: Sequence[int] | dict[int, Any]) -> list[str]:
+    return [STAGES[min(2, round(2 * i / max(len(stages) - 1, 1)))] for i in range(len(stages))]
+
+
+def _kind(name: str) -> str:
+    return next((kind for kind in KINDS if name.endswith(kind)), "others")
+
+
+def _ordered(stages: dict[int, dict[str, Row]]) -> list[str]:
+    """Matrices of a kind together, then by layer."""
+    names = dict.fromkeys(name for those in stages.values() for name in those)
+    kinds = [*KINDS, "others"]
+    return sorted(names, key=lambda name: kinds.index(_kind(name)))
+
+
+def _corr(rows: Sequence[Row]) -> Any:
+    from ...engine.figures import panels
+
+    stages = by_stage(rows)
+    names = _ordered(stages)
+    figure, axes = panels(1, rows=2, width=11, height=2.6)
+    for axis, key, title in (
+        (axes[0], "spearman", "rho of max |E| and sigma_1(E)"),
+        (axes[1], "relative", "the same, in units of\nthe sample's scale"),
+    ):
+        _over_matrices(axis, stages, names, key)
+        last = stages[max(stages)]
+        ends = np.array(
+            [[last[n][f"{key}_{end}"] if n in last else None for n in names] for end in ("low", "high")], float
+        )
+        axis.vlines(range(len(names)), *ends, color="#c8352b", lw=1, alpha=0.6)
+        axis.axhline(0, color="#111111", lw=0.8)
+        axis.set(ylim=(-0.3, 1.02), ylabel=title)
+    axes[0].tick_params(labelbottom=False)
+    bands = rho_of_gaussian(rows)
+    shape_of = {name: (row["rows"], row["columns"]) for those in stages.values() for name, row in those.items()}
+    for i, name in enumerate(names):
+        axes[1].fill_between([i - 0.5, i + 0.5], *bands[shape_of[name]], color="#cccccc", lw=0, zorder=0)
+    _legend(axes[0], stages)
+    return figure
+
+
+def _hill(rows: Sequence[Row]) -> Any:
+    from ...engine.figures import panels
+
+    stages = by_stage(rows)
+    kinds = [kind for kind in KINDS if any(_kind(name) == kind for those in stages.values() for name in those)]
+    figure, axes = panels(3, rows=-(-len(kinds) // 3), width=3.6, height=2.6)
+    for axis, kind in zip(axes, kinds, strict=False):
+        for colour, (step, those) in zip(_colours(stages), stages.items(), strict=True):
+            lines = [row for name, row in those.items() if _kind(name) == kind and row.get("hill")]
+            for i, row in enumerate(lines):
+                axis.plot(row["hill_k"], row["hill"], color=colour, lw=1, alpha=0.8, label="" if i else f"step {step}")
+        axis.set(xscale="log", yscale="log", ylim=(1.5, 40), title=KINDS[kind], xlabel="largest entries")
+        axis.set_yticks([2, 4, 8, 16, 32], ["2", "4", "8", "16", "32"])
+        axis.minorticks_off()
+    axes[0].set_ylabel("Hill's tail index")
+    axes[0].legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _where(rows: Sequence[Row]) -> Any:
+    from ...engine.figures import panels
+
+    found = final_losses(rows)
+    figure, axes = panels(len(found), width=4.6, height=3.0)
+    for axis, (method, losses) in zip(axes, found.items(), strict=True):
+        arms = [arm for arm in ARMS if arm in losses]
+        for y, arm in enumerate(arms):
+            each = difference(losses, arm, "none")
+            pairs = [losses[arm][seed] - losses["none"][seed] for seed in losses[arm] if seed in losses["none"]]
+            axis.plot(pairs, [y - 0.15] * len(pairs), "o", ms=4, color="#1f5fa8", alpha=0.7)
+            if math.isfinite(each.low):
+                axis.plot([each.low, each.high], [y, y], color="#c8352b", lw=1.5)
+            axis.plot(each.value, y, "D", ms=6, color="#c8352b")
+        axis.axvline(0, color="#111111", lw=0.8, ls=(0, (5, 3)))
+        axis.set_yticks(range(len(arms)), [ARMS[arm] for arm in arms])
+        axis.set(ylim=(len(arms) - 0.5, -0.5), xlabel="final loss less that without a clip", title=NAMES[method])
+        axis.grid(axis="y", visible=False)
+        axis.locator_params(axis="x", nbins=5)
+    return figure

@@ -1,0 +1,129 @@
+"""The figures: loss against tokens, and the tuning."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from .config import POST, PRE
+from .savings import Array, Curves, crossing, curves, paired
+from .search import Trial, best
+from .tuning import trials_of
+from .verdicts import BASELINES, NAMES
+
+Row = dict[str, Any]
+FAMILIES = {"post-clipping": POST, "pre-clipping": PRE}
+ROOM = 0.4  # for the legend, above the curves
+LOOK: dict[str, dict[str, Any]] = {
+    "adamw": {"color": "#555555", "ls": (0, (1, 1.5))},
+    "muon": {"color": "#555555", "ls": (0, (1, 1.5))},
+    "adamw-norm": {"color": "#8a6d1c", "ls": "dotted"},
+    "spectra": {"color": "#2f8f5b", "ls": "dashdot"},
+    "post-hard": {"color": "#1f5fa8", "ls": (0, (5, 2))},
+    "pre-hard": {"color": "#1f5fa8", "ls": (0, (5, 2))},
+    "post-smooth": {"color": "#c8352b", "ls": "solid"},
+    "pre-smooth": {"color": "#c8352b", "ls": "solid"},
+    "post-smooth-rms": {"color": "#6b4fa0", "ls": (0, (3, 1, 1, 1))},
+}
+
+
+def plot(rows: Iterable[Row]) -> dict[str, Any]:
+    """`nano-gpt-result` and `lr-sweep`; a family of methods that has no rows has no panel."""
+    rows = list(rows)
+    return {"nano-gpt-result": _result(curves(rows)), "lr-sweep": _sweep(rows)}
+
+
+def _result(found: dict[str, Curves]) -> Any:
+    """Above the whole run, below its last fifth: there the curves part."""
+    from ...engine.figures import panels
+
+    families = {name: those for name, methods in FAMILIES.items() if (those := [m for m in methods if m in found])}
+    figure, axes = panels(len(families), rows=2, width=5.2, height=3.6)
+    for i, (name, methods) in enumerate(families.items()):
+        whole, last = axes[i], axes[i + len(families)]
+        for method in methods:
+            each = found[method]
+            whole.plot(each.tokens / 1e6, each.losses.mean(0), label=NAMES[method], lw=1.5, **LOOK[method])
+        whole.set(title=name, xlabel="tokens (millions)", ylabel="validation loss")
+        whole.legend(frameon=False, fontsize=8)
+        _enlarge(last, {method: found[method] for method in methods}, found.get(FAMILIES[name][0]))
+    return figure
+
+
+def _enlarge(axis: Any, there: dict[str, Curves], baseline: Curves | None) -> None:
+    """The last fifth, with the level to reach; a method far above it is out of sight."""
+    baseline = None if baseline is None or math.isnan(baseline.final.mean()) else baseline  # diverged: no level
+    end = max(each.tokens[-1] for each in there.values()) / 1e6
+    late = []
+    for method, each in there.items():
+        curve, label = _against(method, each, baseline)
+        axis.plot(each.tokens / 1e6, curve, label=label, lw=1.5, **LOOK[method])
+        late += [float(loss) for loss in curve[each.tokens >= 0.8e6 * end] if math.isfinite(loss)]
+    if baseline is not None:
+        level = float(baseline.final.mean())
+        axis.axhline(level, color="#111111", lw=0.8, ls=(0, (6, 3)))
+        axis.annotate(rf"$\ell_0$ = {level:.3f}", (0.8 * end, level), (3, 3), textcoords="offset points", fontsize=8)
+    low = min(late, default=0.0)
+    high = min(max(late, default=1.0), low + 0.4)
+    room = 0.05 * (high - low) + 1e-3
+    axis.locator_params(axis="x", nbins=5)
+    limits = {"xlim": (0.8 * end, end), "ylim": (low - 2 * room, high + ROOM * (high - low) + room)}
+    axis.set(**limits, xlabel="tokens (millions)", ylabel="validation loss")
+    axis.legend(frameon=False, fontsize=8, loc="upper right", title="speedup", title_fontsize=8)
+
+
+def _against(method: str, each: Curves, baseline: Curves | None) -> tuple[Array, str]:
+    """A method's mean curve, and its name with the speedup. Both are over the seeds that the baseline has, too: where
+    these are not all of the baseline's, the curve is moved by as much as its final loss over them is off."""
+    if baseline is None:
+        return each.losses.mean(0), NAMES[method]
+    curve, level = paired(baseline, each)
+    moved = curve - level + float(baseline.final.mean())
+    if method not in BASELINES:
+        return moved, NAMES[method]
+    if math.isnan(curve[-1]):
+        return moved, f"{NAMES[method]}: diverged"
+    needed = crossing(each.tokens, curve, level)
+    return moved, f"{NAMES[method]}: {'not reached' if needed == math.inf else f'{baseline.tokens[-1] / needed:.3f}'}"
+
+
+def _sweep(rows: list[Row]) -> Any:
+    from ...engine.figures import panels
+
+    trials = {method: _finite(trials_of(method, rows)) for methods in FAMILIES.values() for method in methods}
+    families = {name: those for name, methods in FAMILIES.items() if (those := [m for m in methods if trials[m]])}
+    figure, axes = panels(len(families) or 1, width=5.2, height=3.6)  # an empty panel where every trial diverged
+    for axis, (name, methods) in zip(axes, families.items(), strict=False):
+        for method in methods:
+            _rates(axis, method, trials[method])
+        axis.set(title=name, xlabel="learning rate of the hidden matrices", ylabel="final validation loss")
+        _doublings(axis, [trial.lr for method in methods for trial in trials[method]])
+        low, high = axis.get_ylim()
+        axis.set_ylim(low, high + ROOM * (high - low))
+        axis.legend(frameon=False, fontsize=8, loc="upper right")
+    return figure
+
+
+def _doublings(axis: Any, rates: list[float]) -> None:
+    """Marks at the least rate, twice that, and so on."""
+    least = min(rates)
+    marks = [least * 2**i for i in range(1 + math.floor(math.log2(max(rates) / least) + 1e-6))]
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(marks, labels=[f"{mark:g}" for mark in marks])
+
+
+def _finite(trials: list[Trial]) -> list[Trial]:
+    return sorted((trial for trial in trials if math.isfinite(trial.loss)), key=lambda trial: trial.lr)
+
+
+def _rates(axis: Any, method: str, trials: list[Trial]) -> None:
+    """A line over the rates at the level that most trials had, crosses for the others, a ring around the best."""
+    levels = [trial.level for trial in trials]
+    usual = max(levels, key=levels.count)
+    line = [trial for trial in trials if trial.level == usual]
+    axis.plot(
+        [t.lr for t in line], [t.loss for t in line], marker="o", ms=3, lw=1.4, label=NAMES[method], **LOOK[method]
+    )
+    others = [trial for trial in trials if trial.level != usual]
+    axis.plot([t.lr for t in others], [t.loss for t in others], "x", ms=5, color=LOOK[method]["color"])
+    top = best(trials)
+    axis.plot([top.lr], [top.loss], "o", ms=9, mfc="none", color=LOOK[method]["color"])

@@ -1,0 +1,96 @@
+"""What can be done to a noisy gradient: an Arm is a method with one setting, the thing that the grid is over.
+
+none                        nothing
+hard, smooth                the paper's operators; the setting is the quantile
+hard-median, smooth-median  the same, the setting a multiple of the median of |entries|
+global                      the norm of the whole matrix, at most the setting
+agc                         the norm of each row, at most the setting times the weights' (Brock et al. 2021)
+spam                        entries with g^2 > setting v become sqrt(setting v), v the running mean of their squares
+                            (Huang et al. 2025)
+posterior                   the Bayes estimator, told the noise and the size of the clean gradient: the floor
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ....clip import Clip, hard, smooth
+from ....noise import posterior_mean
+from ....operators import global_clip, hard_clip, smooth_shrinkage
+from ....thresholds import Scale
+from .problem import Problem
+
+_AGC_FLOOR = 1e-3  # the norm that a row of weights is taken to have at least
+_SPAM_BETA = 0.999
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A method and its setting."""
+
+    method: str
+    setting: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise ValueError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
+
+    def __call__(self, step: "Step") -> Tensor:
+        return METHODS[self.method](self.setting, step)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What an arm may look at, for runs in the leading dimensions: (learning rates, seeds, d, d)."""
+
+    noisy: Tensor
+    clean: Tensor
+    weights: Tensor
+    problem: Problem
+    memory: dict[str, Any]  # what an arm wants to remember until the next step
+
+
+def _none(setting: Any, step: Step) -> Tensor:
+    return step.noisy
+
+
+def _clipped(clip: Clip, step: Step) -> Tensor:
+    return clip(step.noisy)
+
+
+def _agc(ratio: float, step: Step) -> Tensor:
+    rows, weights = (torch.linalg.vector_norm(x, dim=-1, keepdim=True) for x in (step.noisy, step.weights))
+    return step.noisy * (ratio * weights.clamp(min=_AGC_FLOOR) / rows).clamp(max=1)
+
+
+def _spam(theta: float, step: Step) -> Tensor:
+    memory = step.memory
+    square = memory.get("square")
+    g = step.noisy if square is None else hard_clip(step.noisy, (theta * square / memory["weight"]).sqrt())
+    memory["square"] = (1 - _SPAM_BETA) * g.square() + (0 if square is None else _SPAM_BETA * square)
+    memory["weight"] = (1 - _SPAM_BETA) + _SPAM_BETA * memory.get("weight", 0.0)
+    return g
+
+
+def _posterior(setting: Any, step: Step) -> Tensor:
+    sizes = step.clean.square().mean((-2, -1)).sqrt().clamp(min=1e-6)
+    flat, estimates = step.noisy.flatten(0, -3), torch.empty_like(step.noisy.flatten(0, -3))
+    for y, size, estimate in zip(flat, sizes.flatten().tolist(), estimates, strict=True):
+        estimate.copy_(posterior_mean(y, size, step.problem.noise))  # type: ignore[arg-type]
+    return estimates.reshape(step.noisy.shape)
+
+
+METHODS: dict[str, Callable[[Any, Step], Tensor]] = {
+    "none": _none,
+    "hard": lambda q, step: _clipped(hard(q), step),
+    "smooth": lambda q, step: _clipped(smooth(q), step),
+    "hard-median": lambda kappa, step: _clipped(Clip(hard_clip, Scale(kappa)), step),
+    "smooth-median": lambda kappa, step: _clipped(Clip(smooth_shrinkage, Scale(kappa)), step),
+    "global": lambda c, step: global_clip(step.noisy, c),
+    "agc": _agc,
+    "spam": _spam,
+    "posterior": _posterior,
+}

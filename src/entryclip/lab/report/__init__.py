@@ -1,0 +1,53 @@
+"""One self-contained page for a folder of results."""
+
+import base64
+import hashlib
+import shlex
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from ..engine.files import write_text
+from .sections import all_missing, all_sections
+from .svg import in_the_dark, variable
+
+HERE = Path(__file__).parent
+
+
+def write_page(results: Path) -> Path:
+    """Write `report.html` into `results`: what was run, the claims, figures and tables of everything found there.
+
+    The page loads nothing from anywhere, and no script but its own may run in it; everything in it is escaped.
+    """
+    if results.exists() and not results.is_dir():
+        raise NotADirectoryError(f"{results} is a file: choose the folder of the results")
+    sections = all_sections(results)
+    if not sections:
+        command = f"entryclip reproduce all --quick --out {shlex.quote(str(results))}"
+        raise FileNotFoundError(f"no results in {results}: run {command}")
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    claims = [(section, claim) for section in sections for claim in section["record"]["claims"]]
+    script = (HERE / "page.js").read_text()
+    text = environment.get_template("page.html.j2").render(
+        sections=sections,
+        missing=all_missing(results),
+        claims=claims,
+        holding=sum(bool(claim["holds"]) for _, claim in claims),
+        style=Markup((HERE / "page.css").read_text() + _palette(sections)),
+        script=Markup(script),
+        script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )
+    write_text(results / "report.html", text)
+    return results / "report.html"
+
+
+def _palette(sections: list[dict[str, Any]]) -> str:
+    """The figures' colours, for a light page and for a dark one."""
+    colours = sorted({colour for section in sections for figure in section["figures"] for colour in figure["colours"]})
+    light = "".join(f"{variable(colour)}:{colour};" for colour in colours)
+    dark = "".join(f"{variable(colour)}:{in_the_dark(colour)};" for colour in colours)
+    return f":root{{{light}}}\n@media (prefers-color-scheme: dark){{:root{{{dark}}}}}\n"

@@ -1,0 +1,1 @@
+"""Functions of matrices: the matrix sign, spectral clips and leading singular triplets."""

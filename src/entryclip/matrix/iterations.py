@@ -1,0 +1,139 @@
+"""The matrix sign by odd quintics: X <- aX + (bA + cA^2)X with A = XX^T takes a singular value s to as + bs^3 + cs^5.
+
+NEWTON_SCHULZ and POLAR_EXPRESS are fixed short schedules that need not converge. `minimax_quintics` makes the shortest
+that does, for a known smallest singular value. `polar_factor` needs to know nothing and reaches the precision of the
+dtype: long minimax schedules oscillate so much that they amplify rounding errors more than tenfold, so it uses a short
+one and then steps that leave 1 where it is.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import torch
+
+from ..arrays import Array, eye_like, namespace, on_host
+
+Quintic = tuple[float, float, float]
+
+# Jordan's five steps for Muon: what is above 1 % of the norm ends in [.68, 1.14], smaller ones up to 1.21.
+NEWTON_SCHULZ: Sequence[Quintic] = ((3.4445, -4.7750, 2.0315),) * 5
+
+# Polar Express (Amsel et al. 2025), for input divided by 1.02 times its norm: [.86, 1.14].
+POLAR_EXPRESS: Sequence[Quintic] = (
+    (8.1566, -22.4833, 15.8788),
+    (4.0429, -2.8089, 0.5000),
+    (3.8917, -2.7725, 0.5061),
+    (3.2858, -2.3681, 0.4645),
+    (2.3465, -1.7098, 0.4232),
+)
+
+_CACHED = 1 << 17  # entries of small matrices taken through all steps together on a CPU: what stays in its L2 cache
+_SETTLE: Quintic = (15 / 8, -10 / 8, 3 / 8)  # the classical one: p(1) = 1, p'(1) = p''(1) = 0, which triples the digits
+
+
+def iterate(x: Array, steps: Sequence[Quintic]) -> Array:
+    """Take every singular value of `x`, (..., m, n), through the steps; products on the shorter side."""
+    tall = x.shape[-2] > x.shape[-1]
+    y = x.mT if tall else x
+    shape = y.shape
+    if isinstance(y, torch.Tensor):
+        y = y.reshape((-1, *shape[-2:]))
+        few = max(_CACHED // math.prod(shape[-2:]), 1) if y.device.type == "cpu" else len(y)
+        parts = [_take_steps(part, steps) for part in torch.split(y, few)]
+        y = parts[0] if len(parts) == 1 else torch.cat(parts)
+    else:
+        y = _take_steps(y, steps)
+    y = y.reshape(shape)
+    return y.mT if tall else y
+
+
+def _take_steps(y: Array, steps: Sequence[Quintic]) -> Array:
+    for a, b, c in steps:
+        gram = y @ y.mT
+        y = _sum_of_product(a, y, _sum_of_product(b, gram, gram, gram, c), y, 1.0)
+    return y
+
+
+def _sum_of_product(beta: float, base: Array, left: Array, right: Array, alpha: float) -> Array:
+    """beta base + alpha left @ right: in one call of torch's."""
+    if isinstance(base, torch.Tensor):
+        return torch.baddbmm(base, left, right, beta=beta, alpha=alpha)
+    return beta * base + alpha * (left @ right)
+
+
+@lru_cache
+def minimax_quintics(lower: float, tol: float) -> tuple[Quintic, ...]:
+    """Steps whose composition takes [lower, 1] to within `tol` of 1, each the best for what the last one leaves.
+
+    That greedy choice is optimal (Amsel et al. 2025). Near 1 the classical quintic takes over.
+
+    >>> len(minimax_quintics(1e-3, 1e-7)), len(minimax_quintics(1e-6, 1e-7))
+    (7, 12)
+    """
+    if not 0 < lower <= 1 or not 0 < tol < 1:
+        raise ValueError(f"lower must be in (0, 1] and tol in (0, 1), got {lower} and {tol}")
+    steps: list[Quintic] = []
+    error, low, high = 1 - lower, lower, 1.0
+    while error > 0.1:
+        # A little room above: the upper end is a fixed point where rounding errors would grow 25 times a step.
+        step, error = _best_quintic(low, 1.01 * high)
+        steps.append(step)
+        low, high = 1 - error, 1 + error
+    while error > tol:
+        steps.append(_SETTLE)
+        error = 2.5 * error**3 + error**4  # no less than |1 - p(1 +- error)| for error up to 0.1
+    return tuple(steps)
+
+
+def polar_factor(y: Array) -> Array:
+    """The singular values of `y`, (..., m, n), from 8 eps on taken to 1 in full precision, smaller ones to [0, 1].
+
+    Where the host can look, only the matrices that have not converged go on after the first round.
+    """
+    eps = float(namespace(y).finfo(y.dtype).eps)
+    shape = y.shape
+    y = y.reshape((-1, *shape[-2:]))
+    y = iterate(y, (*_HEAD, *_ROUND))
+    for _ in range(_rounds(8 * eps) - 1):
+        if not on_host(y):
+            y = iterate(y, _ROUND)
+            continue
+        late = _deviation(y) > 20 * eps
+        if not late.any():
+            break
+        y[late] = iterate(y[late], _ROUND)
+    return y.reshape(shape)
+
+
+def _deviation(y: Array) -> Array:
+    """The largest entry of |I - YY^T|, on the shorter side, of each matrix."""
+    xp = namespace(y)
+    y = y.mT if y.shape[-2] > y.shape[-1] else y
+    return xp.amax(xp.abs(y @ y.mT - eye_like(y)), (-2, -1))
+
+
+def _rounds(lower: float) -> int:
+    """How many rounds after the head lift `lower` to a half: a step multiplies a small singular value by its `a`."""
+    lifted = lower * math.prod([a for a, _, _ in _HEAD])
+    return math.ceil(math.log(0.5 / lifted) / math.log(math.prod([a for a, _, _ in _ROUND])))
+
+
+def _best_quintic(low: float, high: float) -> tuple[Quintic, float]:
+    """The ax + bx^3 + cx^5 nearest to 1 on [low, high] and its largest error, by Remez' exchange of four points."""
+    x = (low + high) / 2 - (high - low) / 2 * np.cos(np.pi * np.arange(4) / 3)
+    for _ in range(50):
+        a, b, c, error = np.linalg.solve(np.stack([x, x**3, x**5, [1, -1, 1, -1]], 1), np.ones(4))
+        root = np.sqrt(9 * b * b - 20 * a * c)
+        inner = np.sqrt((-3 * b + np.array([-root, root])) / (10 * c))
+        before, x = x, np.array([low, *inner, high])
+        if np.abs(x - before).max() < 1e-12:
+            break
+    return (float(a), float(b), float(c)), float(abs(error))
+
+
+# The head takes everything from 1e-2 on to within 1e-3 of 1; a round lifts the rest 257 times and holds what is at 1.
+_HEAD = minimax_quintics(1e-2, 1e-3)
+_GROW = (2.5, -2.5, 1.0)  # p(1) = 1, p'(1) = 0, slope 2.5 at 0, and never above 1.04
+_ROUND = (_GROW,) * 4 + (_SETTLE,) * 3

@@ -1,0 +1,180 @@
+"""One unit and its file: what is trusted, what is done again."""
+
+import json
+import sys
+
+import pytest
+import toy
+
+from entryclip.lab import paper as experiments
+from entryclip.lab.engine import provenance
+from entryclip.lab.engine.files import locked, read_sealed, write_sealed
+from entryclip.lab.engine.reproduce import Options, reproduce_all
+from entryclip.lab.engine.runner import execute, plan
+from entryclip.lab.engine.store import load_record, load_rows
+from entryclip.lab.engine.units import Unit, attempt, read, split
+
+
+@pytest.fixture
+def known(monkeypatch, tmp_path):
+    """The toy is an experiment, of one unit, so that it is done in this process."""
+    monkeypatch.setitem(sys.modules, "entryclip.lab.paper.toy", toy)
+    monkeypatch.setattr(experiments, "NAMES", (*experiments.NAMES, "toy"))
+    monkeypatch.setenv("TOY_LOG", str(tmp_path / "log"))
+    monkeypatch.setattr(toy.Config, "quick", classmethod(lambda cls: cls(count=1)))
+
+
+@pytest.fixture
+def unit(known, tmp_path):
+    (unit,) = split("toy", toy.Config(count=1), tmp_path / "toy")
+    return unit
+
+
+def times_done(tmp_path):
+    return len((tmp_path / "log").read_text().split()) if (tmp_path / "log").exists() else 0
+
+
+def test_a_units_file_says_what_made_it(unit):
+    assert attempt(unit, wait=False).state == "done"
+    found = read_sealed(unit.path)
+    assert found["rows"] == toy.run_unit(unit.config, unit.piece)
+    assert found["config"]["count"] == 1
+    assert (found["unit"], found["seed"]) == ({"i": 0, "seed": 10}, 10)
+    assert found["versions"] == provenance.versions()
+    assert {"commit", "code", "python", "machine", "seconds"} <= found.keys()
+    assert [path.name for path in unit.path.parent.iterdir()] == [unit.path.name]  # no lock, no temporary file
+    assert attempt(unit, wait=False).state == "skipped"
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    at = data.index(b'"value"') + 12  # inside the number
+    data[at] ^= 1
+    path.write_bytes(bytes(data))
+
+
+DAMAGES = {
+    "flipped bit": (flip, "damaged"),
+    "cut off": (lambda path: path.write_bytes(path.read_bytes()[:-20]), "damaged: not JSON"),
+    "empty": (lambda path: path.write_bytes(b""), "damaged: not JSON"),
+    "binary": (lambda path: path.write_bytes(bytes(range(256))), "damaged: not JSON"),
+    "deep": (lambda path: path.write_text("[" * 10**5), "damaged: not JSON"),
+    "foreign": (lambda path: path.write_text('{"rows": [{"value": 1}]}'), "foreign: it has no checksum"),
+    "of another unit": (
+        lambda path: write_sealed(path, {"experiment": "toy", "rows": []}),
+        "foreign: it holds another",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_damaged_or_foreign_file_is_named_and_done_again(unit, kind):
+    attempt(unit, wait=False)
+    before = read(unit)["rows"]
+    damage, words = DAMAGES[kind]
+    damage(unit.path)
+    found = plan([unit])
+    assert found.to_do == [unit]
+    (note,) = found.notes
+    assert f"{unit.path} is {words}" in note
+    assert "computed again" in note
+    assert execute([unit])[0].state == "done"
+    assert read(unit)["rows"] == before
+
+
+def test_stale_temporary_files_are_cleared_by_the_next_writer(unit):
+    stale = unit.path.with_name(f".{unit.path.name}.abc.tmp")
+    stale.parent.mkdir(parents=True)
+    stale.write_text("{")
+    attempt(unit, wait=False)
+    assert not stale.exists()
+
+
+def test_a_unit_under_way_elsewhere_is_left_to_it(unit):
+    with locked(unit.path, wait=False) as ours:
+        assert ours
+        assert attempt(unit, wait=False).state == "busy"
+    assert attempt(unit, wait=True).state == "done"
+
+
+def test_changed_config_is_another_unit(unit):
+    (other,) = split("toy", toy.Config(count=1, seconds=0.001), unit.folder)
+    assert other.path != unit.path
+
+
+def test_two_units_of_one_description_are_refused(known, tmp_path, monkeypatch):
+    monkeypatch.setattr(toy, "units", lambda config: [{"i": 0}, {"i": 0}])
+    with pytest.raises(ValueError, match="toy: two units have the same description"):
+        split("toy", toy.Config(), tmp_path)
+    monkeypatch.setattr(toy, "units", lambda config: [])
+    with pytest.raises(ValueError, match="toy: there are no units"):
+        split("toy", toy.Config(), tmp_path)
+
+
+def test_units_of_other_code_or_versions_are_refused_recomputed_or_kept(unit):
+    attempt(unit, wait=False)
+    found = read(unit)
+    write_sealed(unit.path, {**found, "versions": {**found["versions"], "torch": "1.0"}, "code": "x", "commit": "abc"})
+    with pytest.raises(ValueError, match=r"torch 1\.0 \(now .*the code at commit abc \(now .*--stale recompute"):
+        plan([unit])
+    assert plan([unit], on_stale="keep").finished == [unit]
+    assert plan([unit], on_stale="recompute").to_do == [unit]
+    assert attempt(unit, wait=False).state == "done"
+    assert plan([unit]).finished == [unit]
+
+
+def test_a_failure_is_put_down_and_taken_back_by_success(known, tmp_path, monkeypatch):
+    unit = Unit("toy", toy.Config(count=1, raises=(0,)), {"i": 0, "seed": 10}, tmp_path / "toy")
+    (outcome,) = execute([unit])
+    assert (outcome.state, outcome.reason) == ("failed", "ZeroDivisionError: unit 0 <b>divided</b> by zero")
+    assert "run_unit" in read_sealed(unit.failure)["traceback"]
+    assert not unit.path.exists()
+    monkeypatch.setattr(toy, "run_unit", lambda config, unit: [{"value": 1.0}])
+    assert execute([unit])[0].state == "done"
+    assert not unit.failure.exists()
+
+
+def test_reproduce_says_what_it_skips_and_redraws_what_only_looks_different(known, tmp_path, monkeypatch):
+    lines = []
+    options = Options(quick=True, say=lines.append)
+    assert reproduce_all(["toy"], tmp_path, options) == []
+    assert (lines, times_done(tmp_path)) == ([], 1)
+    assert load_rows(tmp_path / "toy") == toy.run_unit(toy.Config.quick(), {"i": 0, "seed": 10})
+    done = times_done(tmp_path)
+    reproduce_all(["toy"], tmp_path, options)
+    assert lines.pop() == f"toy: nothing to do, {tmp_path}/toy is complete"
+    (tmp_path / "toy" / "rows.jsonl").write_text('{"value": 0}\n')  # not what the record says
+    reproduce_all(["toy"], tmp_path, options)
+    assert lines.pop() == "toy: 1 of 1 units are there and skipped"
+    assert load_rows(tmp_path / "toy")[0]["i"] == 0
+    record = load_record(tmp_path / "toy")
+    (tmp_path / "toy" / "record.json").write_text(json.dumps({**record, "drawing": "other", "claims": []}))
+    reproduce_all(["toy"], tmp_path, options)
+    assert "figures and claims are made again" in lines.pop()
+    assert load_record(tmp_path / "toy")["claims"] == record["claims"]
+    monkeypatch.setattr(toy.Config, "quick", classmethod(lambda cls: cls(count=1, seconds=0.01)))
+    reproduce_all(["toy"], tmp_path, options)
+    assert "are of another config and are replaced; its units are kept" in lines.pop()
+    assert times_done(tmp_path) == done + 1
+    assert len(list((tmp_path / "toy" / "units").glob("*.json"))) == 2
+
+
+def test_results_of_other_code_are_refused_also_without_their_units(known, tmp_path):
+    reproduce_all(["toy"], tmp_path, Options(quick=True))
+    path = tmp_path / "toy" / "record.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "code": "other"}))
+    with pytest.raises(ValueError, match=f"{tmp_path}/toy was made by the code at commit"):
+        reproduce_all(["toy"], tmp_path, Options(quick=True))
+    reproduce_all(["toy"], tmp_path, Options(quick=True, on_stale="keep"))
+    assert load_record(tmp_path / "toy")["code"] == "other"  # kept, and it still says so
+    reproduce_all(["toy"], tmp_path, Options(quick=True, on_stale="recompute"))
+    assert load_record(tmp_path / "toy")["code"] != "other"
+
+
+def test_a_failed_unit_keeps_the_results_that_were_there(known, tmp_path, monkeypatch):
+    reproduce_all(["toy"], tmp_path, Options(quick=True))
+    before = (tmp_path / "toy" / "rows.jsonl").read_bytes()
+    monkeypatch.setattr(toy.Config, "quick", classmethod(lambda cls: cls(count=1, diverges=(0,))))
+    (failed,) = reproduce_all(["toy"], tmp_path, Options(quick=True))
+    assert "value = nan" in failed.reason
+    assert (tmp_path / "toy" / "rows.jsonl").read_bytes() == before

@@ -1,0 +1,174 @@
+import json
+import os
+import pickle
+import resource
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from entryclip.lab.lm.train import checkpoint
+from entryclip.lab.lm.train.checkpoint import MANIFEST, STATE, WEIGHTS
+
+CONTENT = {
+    "model": {"a": torch.arange(6.0).view(2, 3), "b": torch.ones(3).bfloat16()},
+    "optimizer": {"state": {"a": {"step": torch.tensor(3.0)}}, "param_groups": [{"lr": 0.1, "params": ["a"]}]},
+}
+
+
+def save(folder, step, **options):
+    return checkpoint.save(folder, step, CONTENT, {"rows": [{"step": step}]}, **options)
+
+
+def test_round_trip(tmp_path):
+    content, about = checkpoint.load(save(tmp_path, 7))
+    assert about["step"] == 7
+    assert about["rows"] == [{"step": 7}]
+    for name, tensor in CONTENT["model"].items():
+        torch.testing.assert_close(content["model"][name], tensor, rtol=0, atol=0)
+    assert content["optimizer"] == CONTENT["optimizer"]
+
+
+def test_the_last_ones_stay(tmp_path):
+    for step in (10, 20, 30):
+        save(tmp_path, step, keep=2)
+    assert sorted(os.listdir(tmp_path)) == ["step_000020", "step_000030"]
+    for step in (40, 50):
+        save(tmp_path, step, keep=0)
+    assert len(os.listdir(tmp_path)) == 4
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, STATE, MANIFEST])
+@pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path, name, damage):
+    save(tmp_path, 1)
+    path = save(tmp_path, 2) / name
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(data if damage == "flip" else data[:-9])
+    said = []
+    _, about = checkpoint.load_last(tmp_path, said.append)
+    assert about["step"] == 1
+    if damage == "gone" and name == MANIFEST:  # as left by a process that was killed while it wrote
+        assert not said
+        checkpoint.clear(tmp_path)
+        assert os.listdir(tmp_path) == ["step_000001"]
+    else:
+        assert str(path) in said[0]
+        assert "going on from step_000001" in said[0]
+
+
+def test_none_and_none_whole(tmp_path):
+    assert checkpoint.load_last(tmp_path / "no", print) is None
+    (save(tmp_path, 1) / WEIGHTS).write_bytes(b"")
+    with pytest.raises(
+        ValueError, match=r"no checkpoint in .* is whole \(.*model.safetensors is damaged.*remove the fol"
+    ):
+        checkpoint.load_last(tmp_path, print)
+
+
+def damage(path):
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_damaged_one_gives_way_to_a_whole_one_of_its_step(tmp_path):
+    damage(save(tmp_path, 2) / WEIGHTS)
+    place = save(tmp_path, 2)
+    assert checkpoint.load(place)[1]["step"] == 2
+    before = (place / MANIFEST).stat().st_mtime_ns
+    save(tmp_path, 2)  # a whole one stays as it is
+    assert (place / MANIFEST).stat().st_mtime_ns == before
+
+
+def test_a_damaged_later_one_pushes_no_whole_one_out(tmp_path):
+    damage(save(tmp_path, 30) / STATE)
+    save(tmp_path, 10, keep=1)
+    save(tmp_path, 20, keep=1)
+    assert sorted(os.listdir(tmp_path)) == ["step_000020", "step_000030"]
+    assert checkpoint.load_last(tmp_path, lambda line: None)[1]["step"] == 20
+
+
+@pytest.mark.parametrize("large", ["model", "optimizer"])
+def test_a_full_disk_is_said_in_one_line_and_leaves_nothing(tmp_path, large):
+    save(tmp_path, 1)
+    content = {**CONTENT, large: {"a": torch.zeros(100_000)}}
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))  # what a full disk is to one file
+    try:
+        with pytest.raises(OSError, match=r"no space to write .*step_000002.*: make room and run the same command"):
+            checkpoint.save(tmp_path, 2, content, {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    left = [path.name for path in (tmp_path / "step_000002").iterdir()]
+    assert left == ([STATE] if large == "model" else [])
+    assert checkpoint.load_last(tmp_path, print)[1]["step"] == 1
+
+
+class Evil:
+    def __reduce__(self):
+        return os.system, ("touch evil",)
+
+
+def test_a_hostile_checkpoint_runs_no_code(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    place = save(tmp_path, 1)
+    (place / STATE).write_bytes(pickle.dumps(Evil(), protocol=2))
+    about = json.loads((place / MANIFEST).read_text())
+    hashes = {**about["sha256"], STATE: checkpoint._hash(place / STATE)}
+    (place / MANIFEST).unlink()
+    del about["checksum"], about["sha256"]
+    checkpoint.write_sealed(place / MANIFEST, {**about, "sha256": hashes})
+    with pytest.raises(ValueError, match="step_000001 cannot be read"):
+        checkpoint.load(place)
+    assert not (tmp_path / "evil").exists()
+
+
+def test_a_foreign_one_is_refused(tmp_path):
+    place = save(tmp_path, 1)
+    checkpoint.write_sealed(place / MANIFEST, {"format": 9, "sha256": {}})
+    with pytest.raises(ValueError, match="is foreign: its format is 9, this reads 1"):
+        checkpoint.load(place)
+
+
+def test_the_last_of_a_run(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no checkpoint in"):
+        checkpoint.last(tmp_path)
+    for step in (5, 10):
+        save(tmp_path / "checkpoints", step)
+    assert checkpoint.last(tmp_path).name == "step_000010"
+    assert checkpoint.last(tmp_path / "checkpoints" / "step_000005").name == "step_000005"
+
+
+WRITER = """
+import sys, torch
+from pathlib import Path
+from entryclip.lab.lm import checkpoint
+torch.set_num_threads(1)
+content = {"model": {"w": torch.zeros(300_000)}, "optimizer": {"m": torch.zeros(300_000)}}
+for step in range(1, 100_000):
+    checkpoint.save(Path(sys.argv[1]), step, content, {"rows": []})
+    print(step, flush=True)
+"""
+
+
+def test_kill_at_any_moment_leaves_a_whole_checkpoint(tmp_path):
+    for i in range(4):
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path / str(i))], stdout=subprocess.PIPE)
+        for _ in range(2):
+            writer.stdout.readline()
+        try:
+            writer.wait(timeout=0.005 * i)
+        except subprocess.TimeoutExpired:
+            writer.send_signal(signal.SIGKILL)
+        told = [int(line) for line in writer.communicate()[0].split()]
+        said = []
+        _, about = checkpoint.load_last(tmp_path / str(i), said.append)
+        assert not said
+        assert about["step"] >= max(told, default=2)

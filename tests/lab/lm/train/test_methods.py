@@ -1,0 +1,96 @@
+import pytest
+import torch
+
+import entryclip as ec
+from entryclip.lab.lm.model.gpt import GPT, Config
+from entryclip.lab.lm.train.methods import METHODS, make_optimizer
+from entryclip.optim.build import explain
+
+TABLES = {  # learning rate and quantile of the paper's tables tab:hyper_nanogpt_post and tab:hyper_nanogpt_pre
+    "adamw": (2e-4, None),
+    "post-hard": (2e-4, 0.999),
+    "post-smooth": (6e-4, 0.995),
+    "muon": (2e-4, None),
+    "spectra": (1.6e-3, 10.0),
+    "pre-hard": (2e-4, 0.995),
+    "pre-smooth": (6e-4, 0.99),
+}
+
+
+def group(name, role="hidden", **options):
+    optimizer = make_optimizer(GPT(Config.tiny()), name, **options)
+    (found,) = [each for each in optimizer.param_groups if each["role"] == role]
+    return found
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_papers_tables(name):
+    assert (METHODS[name].lr, METHODS[name].level) == TABLES[name]
+    hidden = group(name)
+    assert (hidden["lr"], hidden["weight_decay"]) == (TABLES[name][0], 0.1)
+    if hidden["method"] == "muon":
+        assert (hidden["momentum"], hidden["nesterov"], hidden["adjust_lr_fn"]) == (0.95, True, "match_rms_adamw")
+    else:
+        assert (hidden["betas"], hidden["eps"]) == ((0.9, 0.99), 1e-8)
+
+
+@pytest.mark.parametrize(
+    ("name", "stage", "clip"),
+    [
+        ("adamw", None, None),
+        ("adamw-norm", None, None),
+        ("post-hard", "post", ec.hard(0.9)),
+        ("post-smooth", "post", ec.smooth(0.9)),
+        ("post-smooth-rms", "post", ec.smooth(0.9, preserve_rms=True)),
+        ("muon", None, None),
+        ("pre-hard", "pre", ec.hard(0.9)),
+        ("pre-smooth", "pre", ec.smooth(0.9)),
+    ],
+)
+def test_one_clip_at_its_stage_and_none_elsewhere(name, stage, clip):
+    level = {} if METHODS[name].level is None else {"level": 0.9}
+    for role in ("hidden", "embedding", "head", "vector"):
+        found = group(name, role, **level)
+        expected = {each: clip if role == "hidden" and each == stage else None for each in ("grad", "pre", "post")}
+        assert {each: found[each] for each in expected} == expected
+
+
+def test_spectra_follows_the_learning_rate_it_is_given():
+    assert repr(group("spectra", lr=0.5)["post"]) == "soft_spectral_clip(10 x lr/0.5)"
+
+
+def test_all_hidden_matrices_and_nothing_else_is_hidden():
+    model = GPT(Config.tiny())
+    optimizer = make_optimizer(model, "muon", other_lr=0.3, other_decay=0.0)
+    hidden = set(optimizer.param_groups[0]["param_names"])
+    assert hidden == {name for name, p in model.named_parameters() if "blocks" in name and p.ndim > 1}
+    assert {(g["lr"], g["weight_decay"]) for g in optimizer.param_groups[1:]} == {(0.3, 0.0)}
+    assert "lm_head.weight" in explain(optimizer)
+
+
+def test_snapshot_has_the_speed_runs_rates():
+    rates = {role: group("snapshot", role)["lr"] for role in ("hidden", "embedding", "head", "vector")}
+    assert rates == {"hidden": 0.05, "embedding": 0.6, "head": 0.22, "vector": 0.04}
+    assert group("snapshot")["adjust_lr_fn"] == "original"
+    assert group("snapshot", "head")["betas"] == (0.8, 0.95)
+
+
+def test_refusals():
+    model = GPT(Config.tiny())
+    with pytest.raises(ValueError, match="unknown method 'adam': choose from adamw"):
+        make_optimizer(model, "adam")
+    with pytest.raises(ValueError, match=r"muon has no clip, so no level: leave it out, got 0\.9"):
+        make_optimizer(model, "muon", level=0.9)
+
+
+def test_every_method_takes_a_step():
+    tokens = torch.randint(0, 257, (2, 32), generator=torch.Generator().manual_seed(0))
+    for name in METHODS:
+        model = GPT(Config.tiny(), torch.Generator().manual_seed(0))
+        optimizer = make_optimizer(model, name)
+        before = {key: p.detach().clone() for key, p in model.named_parameters()}
+        for _ in range(3):  # head and output maps begin at 0: behind each, gradients come a step later
+            model(tokens, tokens).backward()
+            optimizer.step()
+        still = [key for key, p in model.named_parameters() if torch.equal(p, before[key]) and "lambdas" not in key]
+        assert not still, name

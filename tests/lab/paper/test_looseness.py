@@ -1,0 +1,30 @@
+import pytest
+
+import entryclip as ec
+from entryclip.lab.paper.looseness import study as experiment
+
+ROWS = list(experiment.run(experiment.Config.quick()))
+
+
+def test_rows_claims_and_figure():
+    entries = [row for row in ROWS if row["kind"] == "entry"]
+    assert len(entries) == 2 * 15
+    assert len(ROWS) - len(entries) == 4 * 5
+    assert all(claim["holds"] for claim in experiment.claims(ROWS))
+    assert set(experiment.plot(ROWS)) == set(experiment.CAPTIONS)
+    noise = ec.noise.Contamination(0.05, 1.0, ec.noise.Cauchy(1.0))
+    post = ec.theory.guarantee("post", "hard", noise, bound=1.0, shape=(768, 768), epsilon=0.1)
+    assert entries[0]["post_threshold"] == post.threshold
+
+
+def test_a_bound_that_fails_is_seen():
+    broken = [{**row, "exact_rho": 2 * row["rho"]} if row["kind"] == "entry" else row for row in ROWS]
+    assert [claim["holds"] for claim in experiment.claims(broken)] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"), [({"points": 2}, "points must be"), ({"alpha": -1.0}, "must be a number in")]
+)
+def test_bad_input(wrong, words):
+    with pytest.raises(ValueError, match=words):
+        experiment.Config(**wrong)

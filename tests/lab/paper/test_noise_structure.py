@@ -1,0 +1,133 @@
+"""The noise study: what is probed and clipped, and how the claims are judged from known rows."""
+
+import copy
+import dataclasses
+
+import pytest
+
+from entryclip.lab.lm.train.run import Run
+from entryclip.lab.paper.noise_structure import study, verdicts
+from entryclip.lab.paper.noise_structure.config import Config
+from entryclip.lab.paper.noise_structure.halves import arms
+
+
+@pytest.fixture(scope="module")
+def config(shards):
+    sizes = {"steps": 16, "stages": (4, 16), "samples": 12, "directions": 2, "clipped_steps": 4, "eval_tokens": 256}
+    return dataclasses.replace(Config.quick(), data=str(shards), length=32, seeds=1, **sizes)
+
+
+@pytest.fixture(scope="module")
+def rows(config):
+    found = [row for unit in study.units(config) for row in study.run_unit(config, unit)]
+    return found + [row for unit in study.next_units(config, found) for row in study.run_unit(config, unit)]
+
+
+def test_every_hidden_matrix_is_probed_at_every_stage(config, rows):
+    found = {(row["step"], row["matrix"]) for row in rows if row["kind"] == "matrix"}
+    names = {name for _, name in found}
+    assert len(names) == 20  # of the tiny model: 3 layers with 4 in attention, 4 with 2 in the MLP
+    assert found == {(step, name) for step in config.stages for name in names}
+    shown = [row for row in rows if row["kind"] == "shown"]
+    assert [row["step"] for row in shown] == list(config.stages)
+    for row in shown:
+        assert row["matrix"] == config.shown
+        assert len(row["largest"]) == len(row["sigma"]) == len(row["r_hat"]) >= 5
+        assert sum(row["count"]) <= 64 * 64 * len(row["sigma"])
+
+
+def test_the_halves_are_all_hidden_parameters_once_and_in_the_order_of_r_hat(rows):
+    found = arms(rows)
+    assert set(found) == {"none", "all", "high", "low"}
+    assert sorted(found["high"] + found["low"]) == list(found["all"])
+    assert not found["none"]
+    assert abs(len(found["high"]) - len(found["low"])) <= 1
+    made = copy.deepcopy([row for row in rows if row["kind"] == "matrix"])
+    for row in made:
+        row["r_hat"] = [5.0 if "mlp" in row["matrix"] else 0.1, 1.0]
+    assert all("mlp" in name for name in arms(made)["high"])
+
+
+def test_with_advice_for_some_there_are_arms_for_it(rows):
+    made = copy.deepcopy([row for row in rows if row["kind"] == "matrix"])
+    for row in made:
+        if row["matrix"] == "blocks.1.attn.qkv_w.v":
+            row["verdict"] = "spikes"
+    found = arms(made)
+    assert found["advised"] == ("blocks.1.attn.qkv_w",)
+    assert sorted(found["advised"] + found["not advised"]) == list(found["all"])
+
+
+def test_no_clip_is_the_plain_optimizer_and_all_is_the_method(config, rows):
+    final = verdicts.final_losses(rows)
+    assert set(final) == {"post-smooth-rms", "pre-smooth"}
+    for method, baseline in (("post-smooth-rms", "adamw"), ("pre-smooth", "muon")):
+        for arm, name in (("none", baseline), ("all", method)):
+            settings = config.settings(name, seed=2, steps=config.clipped_steps)
+            assert final[method][arm] == {2: Run(settings, config.folder()).advance()[-1]["val_loss"]}
+        assert len({loss for losses in final[method].values() for loss in losses.values()}) == 4
+
+
+def test_claims_follow_the_rows(rows):
+    """R-hat far below 1 at first and above later, in every matrix, and each entry carrying half of sigma_1."""
+    made = copy.deepcopy(rows)
+    for row in made:
+        if row["kind"] == "matrix":
+            late = row["step"] == 16
+            row |= {"r_hat": [5.0, 50.0] if late else [0.01, 0.02], "low": [0.5, 0.5], "high": [2.0, 2.0]}
+            row |= {"index": 2.0 if late else 6.0, "spiked": 0.9, "spikes": 5, "spearman": 0.95, "relative": 0.9}
+        if row["kind"] == "clipped":
+            row["val_loss"] = {"none": 3.0, "all": 2.9, "high": 2.8, "low": 2.95}[row["arm"]]
+    twins = [{**row, "seed": 3} for row in made if row["kind"] == "clipped"]
+    assert all(claim["holds"] for claim in verdicts.claims(made + twins))
+    even = {"r_hat": [1.0, 1.0]}
+    for row in made:
+        if row["kind"] == "matrix":
+            row |= even | {"index": 4.0, "spiked": 0.0, "spikes": 0, "spearman": 0.1, "relative": 0.1}
+        if row["kind"] == "clipped":
+            row["val_loss"] = 3.0
+    twins = [{**row, "seed": 3} for row in made if row["kind"] == "clipped"]
+    assert not any(claim["holds"] for claim in verdicts.claims(made + twins))
+
+
+def test_a_run_that_diverged_is_worse_than_all_others(rows):
+    made = copy.deepcopy(rows)
+    for row in made:
+        if row["kind"] == "clipped" and row["arm"] == "all":
+            row["val_loss"] = None
+    helps = [claim for claim in verdicts.claims(made) if "advises nowhere" in claim["claim"]]
+    assert len(helps) == 2
+    assert not any(claim["holds"] for claim in helps)
+    assert study.plot(made).keys() == study.CAPTIONS.keys()
+
+
+def test_figures(rows):
+    assert study.plot(rows).keys() == study.CAPTIONS.keys()
+    assert "where" not in study.plot([row for row in rows if row["kind"] != "clipped"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"shown": "blocks.9.attn.qkv_w.v"}, "shown must be a hidden matrix of the model, blocks.0.attn.qkv_w.q to"),
+        ({"samples": 10**7}, r"after 16 steps \d+ sequences are left, too few for 10000000 samples"),
+    ],
+)
+def test_what_is_needed_at_the_end_is_checked_before_the_training(config, changes, words):
+    with pytest.raises(ValueError, match=words):
+        next(study.run_unit(dataclasses.replace(config, **changes), {"kind": "noise"}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"stages": (49,)}, "stages must be two or more steps"),
+        ({"stages": (49, 49)}, "stages must be two or more steps"),
+        ({"stages": (49, 500)}, "stages must be steps of the run, 1 to 490"),
+        ({"seeds": 0}, "seeds must be at least 1, got 0"),
+        ({"methods": ("adamw",)}, "methods must clip single matrices, adamw does not"),
+    ],
+)
+def test_bad_configs(changes, words):
+    with pytest.raises(ValueError, match=words):
+        Config(**changes)

@@ -1,0 +1,259 @@
+"""The pretraining study: how it tunes, how it counts savings, and a small run of it."""
+
+import dataclasses
+import json
+import math
+import shutil
+
+import numpy as np
+import pytest
+
+from entryclip.lab.engine.reproduce import Options, reproduce_all
+from entryclip.lab.engine.store import load_record, load_rows
+from entryclip.lab.lm.data.prepare import prepare
+from entryclip.lab.paper.pretraining import study as pretraining
+from entryclip.lab.paper.pretraining.config import HEADLINE, POST, PRE, Config
+from entryclip.lab.paper.pretraining.savings import Curves, crossing, curves, difference, saving
+from entryclip.lab.paper.pretraining.search import Trial, at_edge, best, next_trial
+
+
+def searched(method, loss, count, rates=(2e-3, 4e-3, 8e-3), level=None):
+    """The trials of a method whose loss is a known function."""
+    trials = [Trial(lr, level, loss(lr, level)) for lr in rates]
+    while len(trials) < count:
+        lr, chosen = next_trial(method, trials)
+        trials.append(Trial(lr, chosen, loss(lr, chosen)))
+    return trials
+
+
+@pytest.mark.parametrize("optimum", [2.5e-4, 1e-3, 4e-3, 3e-2])
+def test_the_search_walks_to_an_optimum_off_the_grid(optimum):
+    trials = searched("adamw", lambda lr, level: math.log(lr / optimum) ** 2, 8)
+    found = best(trials).lr
+    assert optimum / 1.5 < found < optimum * 1.5
+    assert min(t.lr for t in trials) < found < max(t.lr for t in trials)  # not at an edge
+    assert len({(t.lr, t.level) for t in trials}) == 8
+
+
+def test_the_search_tries_the_other_levels_at_the_best_rate():
+    trials = searched("post-smooth", lambda lr, q: math.log(lr / 4e-3) ** 2 + abs(q - 0.999), 5, level=0.995)
+    assert [(t.lr, t.level) for t in trials[3:]] == [(4e-3, 0.99), (4e-3, 0.999)]
+    assert best(trials)[:2] == (4e-3, 0.999)
+
+
+@pytest.mark.parametrize(("optimum", "edge"), [(1e-4, True), (4e-3, False), (1, True)])
+def test_a_best_rate_at_the_edge_is_known(optimum, edge):
+    assert at_edge(searched("adamw", lambda lr, level: math.log(lr / optimum) ** 2, 4)) == edge
+
+
+def test_a_run_that_diverged_never_wins():
+    trials = searched("adamw", lambda lr, level: math.inf if lr > 3e-3 else 3 + lr, 5)
+    assert best(trials).lr < 3e-3
+
+
+TOKENS = np.linspace(0, 100, 11)
+
+
+def made(offsets, shift=0.0):
+    """Curves 10 - tokens / 20, each with an offset; `shift` tokens ahead."""
+    losses = np.array([10 - (TOKENS + shift) / 20 + offset for offset in offsets])
+    return Curves(list(range(len(offsets))), TOKENS, losses, np.ones(len(offsets)))
+
+
+def test_a_method_ten_tokens_ahead_saves_a_tenth():
+    seeds = [0.0, 0.01, -0.01]  # paired: what a seed does to one it does to the other
+    found = saving(made(seeds), made(seeds, shift=10))
+    assert found == pytest.approx((0.1, 0.1, 0.1))
+    assert difference(made(seeds), made(seeds, shift=10)) == pytest.approx((-0.5, -0.5, -0.5))
+
+
+def test_a_method_behind_does_not_reach_the_level():
+    assert saving(made([0.0, 0.0]), made([0.0, 0.0], shift=-10)) == (-math.inf, -math.inf, -math.inf)
+
+
+def test_intervals_widen_with_the_spread_and_cover_no_difference():
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(200):
+        base, other = made(rng.normal(0, 0.05, 5)), made(rng.normal(0, 0.05, 5))
+        low, high = difference(base, other)[1:]
+        covered += low <= 0 <= high
+    assert covered >= 180  # 95 % expected: fewer than 180 with probability 1e-3
+
+
+def test_seeds_are_paired_by_number():
+    base, other = made([0.0, 1.0, 2.0]), made([0.0, 1.0])
+    assert difference(base, other).value == 0
+    shuffled = Curves([2, 0], TOKENS, other.losses[[1, 0]] + [[1.0], [0.0]], np.ones(2))
+    assert difference(base, shuffled).value == pytest.approx(0)
+    with pytest.raises(ValueError, match="no seed in common"):
+        difference(base, Curves([7], TOKENS, other.losses[:1], np.ones(1)))
+
+
+def test_the_figure_compares_over_the_seeds_both_have():
+    def run(method, seed, curve):
+        common = {"stage": "report", "method": method, "seed": seed, "seconds": 1.0}
+        return [{**common, "tokens": tokens, "val_loss": loss} for tokens, loss in zip(TOKENS, curve, strict=True)]
+
+    losses = made([0.0, 1.0]).losses  # a second seed that only the baseline has, and which is worse
+    rows = [{"stage": "tuning", "method": "adamw", "lr": 1e-3, "level": None, "last": True, "val_loss": 5.0}]
+    rows += run("adamw", 1, losses[0]) + run("adamw", 2, losses[1])
+    rows += run("post-smooth", 1, made([0.0], shift=10).losses[0])
+    last = pretraining.plot(rows)["nano-gpt-result"].axes[-1]
+    assert [text.get_text() for text in last.get_legend().get_texts()] == ["AdamW", "AdamW, smooth shrinkage: 1.111"]
+    ends = {line.get_label(): line.get_ydata()[-1] for line in last.lines}
+    assert ends["AdamW, smooth shrinkage: 1.111"] - ends["AdamW"] == pytest.approx(-0.5)
+
+
+def diverging(method, slope, end, seeds=(1, 2, 3)):
+    """Rows of runs with losses 5 - slope * tokens that diverge after `end` tokens (100: they do not)."""
+    common = {"stage": "report", "method": method, "lr": 1e-3, "level": None, "seconds": 1.0}
+    for seed in seeds:
+        for tokens in range(0, end + 1, 10):
+            yield {**common, "seed": seed, "tokens": tokens, "val_loss": 5 - slope * tokens + seed / 1000}
+        if end < 100:
+            yield {**common, "seed": seed, "tokens": end + seed, "val_loss": None}
+
+
+@pytest.mark.parametrize("whole", [(), (3,)], ids=["all seeds", "two of three"])
+def test_a_method_that_diverged_wins_no_comparison(whole):
+    lost = tuple({1, 2, 3} - set(whole))
+    rows = [*diverging("adamw", 0.01, 100), *diverging("post-smooth", 0.02, 80, lost)]
+    rows += [*diverging("post-smooth", 0.02, 100, whole), *diverging("post-hard", 0.009, 100)]
+    found = pretraining.claims(rows)
+    assert [claim["holds"] for claim in found] == [False, False]
+    assert found[0]["measured"].startswith("saving none")
+    assert "final loss a run diverged (3 seeds)" in found[0]["measured"]
+    (lines,) = pretraining.tables(rows).values()
+    assert lines[1]["final loss"] == f"diverged in {len(lost)} of 3"
+    axis = pretraining.plot(rows)["nano-gpt-result"].axes[1]
+    assert "AdamW, smooth shrinkage: diverged" in [text.get_text() for text in axis.get_legend().get_texts()]
+
+
+def test_against_a_baseline_that_diverged_nothing_is_saved():
+    rows = [*diverging("adamw", 0.01, 80), *diverging("post-smooth", 0.02, 100)]
+    (claim,) = pretraining.claims(rows)
+    assert not claim["holds"]
+    assert claim["measured"].startswith("saving a run of the baseline diverged")
+    assert pretraining.plot(rows)
+
+
+def test_crossing():
+    assert crossing(TOKENS, np.full(11, 3.0), 2.0) == math.inf
+    assert crossing(TOKENS, np.full(11, 1.0), 2.0) == 0
+    assert crossing(TOKENS, 10 - TOKENS / 20, 7.25) == pytest.approx(55)
+
+
+def test_the_study_has_all_methods_and_enough_seeds():
+    config = Config()
+    assert config.methods == POST + PRE
+    assert config.settings("muon", lr=1e-3, level=None, seed=1).batch_tokens * config.steps >= 2_000_000
+    for method in config.methods:
+        assert len(config.seeds_of(method)) == (5 if method in HEADLINE else 3)
+        assert config.seed not in config.seeds_of(method)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"methods": ("adam",)}, "unknown method 'adam'"),
+        ({"rates": ()}, "rates must be one or more, each once"),
+        ({"methods": ("muon", "muon")}, "methods must be one or more, each once"),
+        ({"trials": 1}, "trials must be at least the 2 rates to begin with, got 1"),
+        ({"tuning_steps": 0}, "tuning_steps must be at least 1, got 0"),
+        ({"seeds": 0}, "seeds must be at least 1, got 0 and 5"),
+    ],
+)
+def test_bad_configs(changes, words):
+    with pytest.raises(ValueError, match=words):
+        Config(**changes)
+
+
+@pytest.fixture(scope="module")
+def study(shards, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("study")
+    changes = {"data": str(shards), "methods": ("adamw", "post-smooth"), "steps": 12, "eval_every": 4, "trials": 3}
+    changes |= {"tuning_steps": 8}
+    options = Options(quick=True, jobs=1, changes={**changes, "eval_tokens": 512})
+    assert not reproduce_all(["pretraining"], folder, options)
+    return folder, options
+
+
+def test_every_method_gets_the_same_trials_and_other_seeds(study):
+    rows = load_rows(study[0] / "pretraining")
+    for method in ("adamw", "post-smooth"):
+        tuned = {(r["lr"], r["level"]) for r in rows if r["method"] == method and r["stage"] == "tuning"}
+        assert len(tuned) == 3
+        assert {stage: max(r["step"] for r in rows if r["stage"] == stage) for stage in ("tuning", "report")} == {
+            "tuning": 8,
+            "report": 12,
+        }
+        top = best(pretraining.trials_of(method, rows))
+        reported = {(r["lr"], r["level"], r["seed"]) for r in rows if r["method"] == method and r["stage"] == "report"}
+        assert reported == {(top.lr, top.level, seed) for seed in (101, 102)}
+    starts = [r["val_loss"] for r in rows if r["step"] == 0]
+    assert starts == pytest.approx([math.log(384)] * 10, abs=1e-4)
+
+
+def test_claims_figures_and_table_come_from_the_rows(study):
+    record = load_record(study[0] / "pretraining")
+    assert [claim["claim"][:40] for claim in record["claims"]] == [
+        "Smooth shrinkage saves tokens on AdamW (",
+        "The best learning rate of AdamW moves up",
+    ]
+    reported, tuned = record["tables"].values()
+    assert [line["method"] for line in reported] == ["AdamW", "AdamW, smooth shrinkage"]
+    rows = load_rows(study[0] / "pretraining")
+    assert reported[0]["final loss"].startswith(f"{curves(rows)['adamw'].final.mean():.4f}")
+    trials = pretraining.trials_of("post-smooth", rows)
+    assert sorted(tuned[1]["tried"].split(", ")) == sorted(f"{trial.lr:g} at {trial.level:g}" for trial in trials)
+    assert tuned[1]["loss"] == f"{best(trials).loss:.4f}"
+    for figure in pretraining.CAPTIONS:
+        assert (study[0] / "pretraining" / f"{figure}.png").stat().st_size > 10_000
+
+
+def test_the_same_command_again_has_nothing_to_do_and_a_lost_unit_is_made_again(study):
+    folder, options = study
+    lines = []
+    options = dataclasses.replace(options, say=lines.append)
+    assert not reproduce_all(["pretraining"], folder, options)
+    assert lines == [f"pretraining: nothing to do, {folder / 'pretraining'} is complete"]
+    rows = load_rows(folder / "pretraining")
+    lost = sorted((folder / "pretraining" / "units").glob("*.json"))[0]
+    lost.unlink()
+    (folder / "pretraining" / "record.json").unlink()
+    assert not reproduce_all(["pretraining"], folder, options)
+    assert lost.exists()
+    again = load_rows(folder / "pretraining")
+    assert [{**row, "seconds": 0} for row in again] == [{**row, "seconds": 0} for row in rows]
+
+
+def test_rows_of_other_data_are_not_mixed_in(tmp_path):
+    def prepared(line):
+        shutil.rmtree(tmp_path / "data", ignore_errors=True)
+        (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": f"{line} {i}" * 20}) for i in range(200)))
+        prepare([tmp_path / "a.jsonl"], tmp_path / "data", tokenizer="bytes", val_every=4)
+
+    sizes = {"steps": 2, "tuning_steps": 2, "eval_every": 2, "eval_tokens": 256, "trials": 1, "headline_seeds": 1}
+    changes = {"data": str(tmp_path / "data"), "methods": ("adamw",), "rates": (0.01,), **sizes}
+    options = Options(quick=True, jobs=1, changes=changes)
+    prepared("some text")
+    assert not reproduce_all(["pretraining"], tmp_path / "out", options)
+    prepared("other text")
+    with pytest.raises(
+        ValueError, match=r"was made by other data than is in .*data now: use --stale recompute or keep"
+    ):
+        reproduce_all(["pretraining"], tmp_path / "out", options)
+    (tmp_path / "out" / "pretraining" / "record.json").unlink()
+    with pytest.raises(ValueError, match="1 finished units were made by other data"):
+        reproduce_all(["pretraining"], tmp_path / "out", options)
+
+
+def test_divergence_is_a_row_without_a_loss(shards):
+    config = dataclasses.replace(Config.quick(), data=str(shards), eval_tokens=512)
+    unit = {"stage": "tuning", "method": "adamw", "lr": 1e30, "level": None, "seed": 1}
+    *_, last = pretraining.run_unit(config, unit)
+    assert last["last"]
+    assert last["val_loss"] is None
+    assert "training stopped at step" in last["diverged"]
+    assert pretraining.trials_of("adamw", [last]) == [Trial(1e30, None, math.inf)]

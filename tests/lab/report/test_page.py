@@ -1,0 +1,126 @@
+import base64
+import dataclasses
+import hashlib
+import json
+import re
+import shutil
+
+import pytest
+
+from entryclip.lab import paper as experiments
+from entryclip.lab.engine.files import write_sealed
+from entryclip.lab.engine.provenance import provenance
+from entryclip.lab.engine.reproduce import Options, reproduce
+from entryclip.lab.engine.store import save_record
+from entryclip.lab.engine.sweep import sweep
+from entryclip.lab.paper.learning_rate import study as learning_rate
+from entryclip.lab.paper.operators import study as operators
+from entryclip.lab.report import write_page
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Results of one experiment and one sweep, to be copied."""
+    folder = tmp_path_factory.mktemp("made")
+    reproduce("operators", folder)
+    sweep("operators", {"points": [7, 9]}, folder, Options(jobs=1))
+    return folder
+
+
+@pytest.fixture
+def results(made, tmp_path):
+    return shutil.copytree(made, tmp_path / "results")
+
+
+def change(folder, **fields):
+    record = json.loads((folder / "record.json").read_text())
+    (folder / "record.json").write_text(json.dumps({**record, **fields}))
+
+
+def test_the_page_shows_what_is_there(results):
+    page = write_page(results).read_text()
+    for claim in operators.claims(list(operators.run(operators.Config()))):
+        assert claim["claim"] in page
+    assert page.count("<svg") == page.count("<figure") == len(operators.CAPTIONS)
+    assert "3 of 3 claims hold" in page
+    assert "The first 200 of 2,404 rows" in page
+    assert 'href="operators/rows.jsonl"' in page
+    assert f"entryclip reproduce operators --out {results}<" in page
+    assert "entryclip sweep operators --over points=7,9" in page
+    assert "points</dt><dd>601" in page
+    assert "http" not in page.replace("http-equiv", "")  # nothing from anywhere
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, ""),
+        ({"quick": True}, " --quick"),
+        ({"changes": {"rates": (0.5, 0.25), "seeds": 3}}, " --set rates=0.5:0.25 seeds=3"),
+        ({"quick": True, "changes": {"seeds": 3}}, " --quick --set seeds=3"),
+    ],
+)
+def test_the_command_on_the_page_asks_for_what_is_there(tmp_path, options, words):
+    config = learning_rate.Config.quick() if options.get("quick") else learning_rate.Config()
+    config = dataclasses.replace(config, **options.get("changes", {}))
+    save_record(tmp_path / "learning-rate", config, {"claims": [], "seconds": 1.0, **provenance(learning_rate)})
+    page = write_page(tmp_path).read_text()
+    assert f"<code>entryclip reproduce learning-rate{words} --out {tmp_path}</code>" in page
+
+
+def test_what_is_missing_is_named_with_its_command(results):
+    page = write_page(results).read_text()
+    for name in experiments.NAMES:
+        command = f"entryclip reproduce {name} --out {results}"
+        assert (f"<li><code>{command}</code>" in page) == (name != "operators")
+    other = next(name for name in experiments.NAMES if name != "operators")
+    write_sealed(results / other / "units" / "a.json", {})
+    write_sealed(results / other / "units" / "b.failed", {"reason": "it <b>broke</b>"})
+    (results / other / "units" / "c.failed").write_text("{")
+    page = write_page(results).read_text()
+    assert "begun: 1 units are finished" in page
+    assert "failed: it &lt;b&gt;broke&lt;/b&gt;" in page
+    assert "c.failed is damaged" in page
+
+
+@pytest.mark.parametrize(("content", "words"), [("{", "is damaged"), ("[1]", "is damaged"), ("{}", "lacks claims")])
+def test_a_damaged_record_is_named(results, content, words):
+    (results / "operators" / "record.json").write_text(content)
+    with pytest.raises(ValueError, match=rf"record\.json {words}"):
+        write_page(results)
+
+
+@pytest.mark.parametrize("content", ["<svg", "<html/>", ""])
+def test_a_damaged_figure_is_named(results, content):
+    (results / "operators" / "clipping_ops.svg").write_text(content)
+    with pytest.raises(ValueError, match=r"clipping_ops\.svg is (damaged|not an SVG)"):
+        write_page(results)
+
+
+def test_tables_of_an_experiment_and_numbers_as_they_are(results):
+    table = [{"method": "a", "loss": 0.123456}, {"method": "b", "loss": None, "steps": 3}, {"curve": [1, 2, 3]}]
+    change(results / "operators", tables={"What came out.": table})
+    page = write_page(results).read_text()
+    assert "<caption>What came out.</caption>" in page
+    assert '<td class="number" data-value="0.123456">0.1235</td>' in page
+    assert '<td data-value="">\N{EN DASH}</td>' in page
+    assert "3 values" in page
+
+
+def test_hostile_text_stays_text(results):
+    hostile = "<script>alert(1)</script>"
+    claim = {"claim": hostile, "measured": "", "holds": True}
+    change(
+        results / "operators", claims=[claim], machine=hostile, config={'"><img onerror=x>': 1}, tables={hostile: []}
+    )
+    page = write_page(results).read_text()
+    assert page.count("<script") == 1  # the page's own
+    assert "<img onerror" not in page
+    assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") == 4
+
+
+def test_the_pages_script_is_the_one_its_policy_allows(results):
+    page = write_page(results).read_text()
+    script = re.search(r"<script>(.*)</script>", page, re.DOTALL).group(1)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in page.replace("&#39;", "'")
