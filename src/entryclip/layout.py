@@ -1,50 +1,76 @@
-"""How the matrices lie in a parameter."""
+"""How the matrices lie in a parameter.
+
+A clip has one threshold per matrix and a matrix sign acts on whole matrices, so both need to know where the matrices of
+a parameter are. By default leading dimensions are a batch of matrices; a `Layout` says where that is not so.
+"""
 
 import math
-from typing import Any
+from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 
-def as_matrices(x: Tensor, group: dict[str, Any]) -> Tensor:
-    """`x` with its matrices in the last two dimensions, output features in the rows, as the group says.
+@dataclass(frozen=True)
+class Layout:
+    """The position of the matrices, with output features in their rows, inside a parameter of any shape.
 
-    As it is: leading dimensions are a batch. `flatten`: one matrix (out, rest), for convolutions. `transposed`: stored
-    as (in, out). `blocks=3`: a fused (3 d, n) weight as three (d, n).
+    flatten     the parameter (out, ...) is one matrix (out, rest), as a convolution's weight is
+    transposed  the matrix is stored as (in, out), as in Hugging Face's `Conv1D`
+    blocks      the rows hold this many matrices below each other, as a fused weight (3 d, n)
+
+    >>> import torch
+    >>> layout = Layout(flatten=True)
+    >>> layout.matrices(torch.zeros(8, 3, 5, 5)).shape
+    torch.Size([8, 75])
     """
-    if group["flatten"] and x.ndim > 2:
-        x = x.reshape(x.shape[0], -1)
-    if group["transposed"]:
-        x = x.mT
-    if group["blocks"] > 1:
-        x = x.reshape(group["blocks"], -1, x.shape[1])
-    return x
+
+    flatten: bool = False
+    transposed: bool = False
+    blocks: int = 1
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.blocks, int) or isinstance(self.blocks, bool) or self.blocks < 1:
+            raise ValueError(f"blocks must be a whole number >= 1, got {self.blocks!r}")
+
+    def matrices(self, x: Tensor) -> Tensor:
+        """View `x`, a tensor of the parameter's shape, with its matrices in the last two dimensions.
+
+        It is a copy only where no view exists.
+        """
+        if self.flatten and x.ndim > 2:
+            x = x.reshape(x.shape[0], -1)
+        if self.transposed and x.ndim > 1:
+            x = x.mT
+        if self.blocks > 1:
+            x = x.reshape(self.blocks, -1, x.shape[1])
+        return x
+
+    def restore(self, m: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """Undo `matrices`: turn its result back into a tensor of the parameter's shape."""
+        stored = self._stored(shape)
+        if not self.transposed or len(stored) < 2:
+            return m.reshape(shape)
+        return m.reshape(*stored[:-2], stored[-1], stored[-2]).mT.reshape(shape)
+
+    def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape that `matrices` gives a tensor of the parameter's shape."""
+        sides = self._stored(shape)
+        if self.transposed:
+            sides = (*sides[:-2], *reversed(sides[-2:]))
+        return (self.blocks, sides[0] // self.blocks, sides[1]) if self.blocks > 1 else sides
+
+    def check(self, p: Tensor) -> None:
+        """Raise a ValueError where the blocks do not divide the rows of `p`."""
+        if self.blocks > 1 and (p.ndim != 2 or p.shape[1 if self.transposed else 0] % self.blocks):
+            raise ValueError(f"blocks={self.blocks} does not divide the rows of a parameter of shape {tuple(p.shape)}")
+
+    def is_contiguous(self) -> bool:
+        """Tell whether each matrix is one piece of a contiguous parameter's memory."""
+        return not (self.blocks > 1 and self.transposed)
+
+    def _stored(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape before transposing and cutting into blocks."""
+        return (shape[0], math.prod(shape[1:])) if self.flatten and len(shape) > 2 else tuple(shape)
 
 
-def matrix_shape(shape: torch.Size, group: dict[str, Any]) -> tuple[int, ...]:
-    """The shape that `as_matrices` gives a parameter of this shape."""
-    sides = list(shape)
-    if group["flatten"] and len(sides) > 2:
-        sides = [sides[0], math.prod(sides[1:])]
-    if group["transposed"]:
-        sides[-2:] = sides[:-3:-1]
-    if group["blocks"] > 1:
-        sides = [group["blocks"], sides[0] // group["blocks"], sides[1]]
-    return tuple(sides)
-
-
-def from_matrices(m: Tensor, shape: torch.Size, group: dict[str, Any]) -> Tensor:
-    """The way back, to a parameter of this shape."""
-    if group["transposed"]:
-        return m.reshape(*shape[:-2], shape[-1], shape[-2]).mT
-    return m.reshape(shape)
-
-
-def check_layout(p: Tensor, group: dict[str, Any]) -> None:
-    """Refuse a number of blocks that does not divide the rows."""
-    blocks = group["blocks"]
-    if not isinstance(blocks, int) or isinstance(blocks, bool) or blocks < 1:
-        raise ValueError(f"blocks must be a whole number >= 1, got {blocks!r}")
-    if blocks > 1 and (p.ndim != 2 or p.shape[1 if group["transposed"] else 0] % blocks):
-        raise ValueError(f"blocks={blocks} does not divide the rows of a parameter of shape {tuple(p.shape)}")
+PLAIN = Layout()

@@ -9,12 +9,11 @@ import difflib
 import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 
-from ..layout import as_matrices, matrix_shape
+from ..layout import Layout
 from ..optim.build import is_fused, routes
 
 _HEADS = ("heads", "num_heads", "n_head", "n_heads", "num_attention_heads")
@@ -27,13 +26,13 @@ class Matrix:
     name: str
     parameter: str  # its name in the model
     shape: tuple[int, int]
-    layout: dict[str, Any] = field(repr=False)
+    layout: Layout = field(repr=False)
     index: tuple[int, ...] = ()  # in the batch
     first: int = 0  # row, of a part of its rows
 
     def of(self, x: Tensor) -> Tensor:
         """This matrix in a tensor of the parameter's shape."""
-        return as_matrices(x, self.layout)[self.index][self.first : self.first + self.shape[0]]
+        return self.layout.matrices(x)[self.index][self.first : self.first + self.shape[0]]
 
 
 @dataclass(frozen=True)
@@ -84,9 +83,8 @@ def select(model: nn.Module, where: str | Sequence[str] | None = None) -> Select
     return Selection(tuple(found), left_out)
 
 
-def _matrices(model: nn.Module, name: str, shape: tuple[int, ...], layout: dict[str, Any]) -> list[Matrix]:
-    layout = {"flatten": False, "transposed": False, "blocks": 1, **layout}
-    *batch, rows, columns = matrix_shape(model.get_parameter(name).shape, layout)
+def _matrices(model: nn.Module, name: str, shape: tuple[int, ...], layout: Layout) -> list[Matrix]:
+    *batch, rows, columns = layout.shape(model.get_parameter(name).shape)
     parts = "qkv" if batch == [3] and is_fused(name) else None
     return [
         Matrix(_joined(_plain(name), index, parts), name, (rows, columns), layout, index)

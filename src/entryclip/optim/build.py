@@ -10,10 +10,12 @@ import difflib
 import fnmatch
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from ..layout import PLAIN, Layout
 from .presets import spectra_clip
 from .staged import Staged
 
@@ -31,7 +33,7 @@ class Route(NamedTuple):
     shape: tuple[int, ...]
     role: str
     why: str
-    layout: dict[str, Any]  # flatten, transposed, blocks: see Staged
+    layout: Layout
 
 
 def build(
@@ -83,8 +85,8 @@ def build(
     found = list(routes(model, patterns or {}))
     calm = _not_clipped(found, clip_where)
     for route in found:
-        key = (route.role, *route.layout.items(), route.name in calm)
-        options = {**defaults[route.role], **common, **(roles or {}).get(route.role, {}), **route.layout}
+        key = (route.role, route.layout, route.name in calm)
+        options = {**defaults[route.role], **common, **(roles or {}).get(route.role, {}), **asdict(route.layout)}
         options |= {"grad": None, "pre": None, "post": None} if route.name in calm else {}
         group = groups.setdefault(key, {**options, "role": route.role, "params": [], "why": []})
         group["params"].append((route.name, parameters[route.name]))
@@ -105,7 +107,9 @@ def routes(model: nn.Module, patterns: Mapping[str, str]) -> Iterator[Route]:
     for name, p in model.named_parameters():
         if p.requires_grad:
             role, why = _role(name, p, users[p], vocabularies, patterns)
-            yield Route(name, tuple(p.shape), role, why, _layout(name, p, users[p][0][1]) if role == "hidden" else {})
+            yield Route(
+                name, tuple(p.shape), role, why, _layout(name, p, users[p][0][1]) if role == "hidden" else PLAIN
+            )
 
 
 def _not_clipped(found: Sequence[Route], where: str | Sequence[str] | None) -> set[str]:
@@ -150,17 +154,13 @@ def _role(
     return "hidden", f"{what} of {type(module).__name__}"
 
 
-def _layout(name: str, p: Tensor, module: nn.Module) -> dict[str, Any]:
+def _layout(name: str, p: Tensor, module: nn.Module) -> Layout:
     """How the matrices lie in a hidden parameter, from the module's type and the name."""
-    layout: dict[str, Any] = {}
-    if isinstance(module, nn.modules.conv._ConvNd):
-        layout["flatten"] = True
-    if type(module).__name__ == "Conv1D":  # Hugging Face's: a Linear stored as (in, out)
-        layout["transposed"] = True
-    rows, columns = (p.shape[1], p.shape[0]) if layout.get("transposed") else (p.shape[0], p.shape[-1])
-    if p.ndim == 2 and is_fused(name) and rows == 3 * columns:
-        layout["blocks"] = 3
-    return layout
+    flatten = isinstance(module, nn.modules.conv._ConvNd)
+    transposed = type(module).__name__ == "Conv1D"  # Hugging Face's: a Linear stored as (in, out)
+    rows, columns = (p.shape[1], p.shape[0]) if transposed else (p.shape[0], p.shape[-1])
+    fused = p.ndim == 2 and is_fused(name) and rows == 3 * columns
+    return Layout(flatten, transposed, blocks=3 if fused else 1)
 
 
 def is_fused(name: str) -> bool:

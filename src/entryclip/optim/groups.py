@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..arrays import is_number
 from ..clip import Clip
-from ..layout import check_layout
+from ..layout import Layout
 
 if TYPE_CHECKING:
     from .staged import Staged
@@ -45,6 +45,11 @@ def check_torch_flags(*, capturable: bool = False, differentiable: bool = False,
         warnings.warn("only AdamW has a fused path here: the plain one is used", stacklevel=3)
 
 
+def layout_of(group: Group) -> Layout:
+    """Return where the matrices lie in the parameters of a group."""
+    return Layout(group["flatten"], group["transposed"], group["blocks"])
+
+
 def clips(group: Group, stage: str, p: Tensor) -> bool:
     """Whether this stage clips this parameter: matrices always, vectors and scalars only if asked to."""
     return group[stage] is not None and (p.ndim >= 2 or group["clip_vectors"])
@@ -68,5 +73,5 @@ def check_group(group: Group, method: type["Staged"]) -> None:
     for p in group["params"]:
         if p.is_complex():
             raise ValueError(f"complex parameters are not supported, got {p.dtype}: step torch.view_as_real(p) instead")
-        check_layout(p, group)
+        layout_of(group).check(p)
     method.check(group)

@@ -10,12 +10,11 @@ from torch import Tensor
 
 from ..clip import Clip, smooth
 from ..dtensor import groups, is_spread
-from ..layout import matrix_shape
 from ..matrix.iterations import NEWTON_SCHULZ
 from ..matrix.sign import msign
 from ..operators import global_clip
 from .direction import Direction
-from .groups import Group
+from .groups import Group, layout_of
 from .staged import Staged
 
 _STACK = 1 << 22  # entries whose matrix signs are taken together, on a device
@@ -120,7 +119,7 @@ class Muon(Staged):
     def direction(g: Tensor, p: Tensor, state: dict[str, Any], group: Group) -> Direction:
         momentum = state["momentum_buffer"]
         m = g.lerp(momentum, group["momentum"]) if group["nesterov"] else momentum
-        rows, columns = matrix_shape(p.shape, group)[-2:]
+        rows, columns = layout_of(group).shape(p.shape)[-2:]
         scale = _SCALES[group["adjust_lr_fn"]](rows, columns)
         return Direction(m, scale=scale, fresh=group["nesterov"])
 

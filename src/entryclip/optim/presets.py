@@ -14,12 +14,11 @@ import torch
 from torch import Tensor
 
 from ..clip import Clip, hard
-from ..layout import as_matrices, from_matrices
 from ..matrix.sign import soft_spectral_clip
 from ..thresholds import Fixed, FollowLR
 from .adamw import AdamW
 from .direction import propagated
-from .groups import Group
+from .groups import Group, layout_of
 from .muon import Muon
 from .staged import Staged
 
@@ -111,7 +110,7 @@ class AdaMuon(Muon):
         if "exp_avg_sq" not in state:
             state["exp_avg_sq"] = torch.zeros_like(o)
         state["exp_avg_sq"].mul_(group["beta2"]).addcmul_(o, o, value=1 - group["beta2"])
-        u = as_matrices(o / state["exp_avg_sq"].sqrt().add_(group["eps"]), group)
+        u = layout_of(group).matrices(o / state["exp_avg_sq"].sqrt().add_(group["eps"]))
         size = torch.linalg.matrix_norm(u, keepdim=True)
         rms = 0.2 * math.sqrt(math.prod(u.shape[-2:]))
-        return from_matrices(u * (rms / torch.where(size == 0, 1.0, size)), o.shape, group)
+        return layout_of(group).restore(u * (rms / torch.where(size == 0, 1.0, size)), o.shape)

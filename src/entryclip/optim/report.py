@@ -9,9 +9,8 @@ from torch import Tensor
 
 from ..arrays import widen
 from ..dtensor import whole
-from ..layout import as_matrices, from_matrices
 from ..thresholds import Step
-from .groups import clips
+from .groups import clips, layout_of
 
 if TYPE_CHECKING:
     from .staged import Staged
@@ -88,13 +87,13 @@ def _stage_inputs(optimizer: "Staged", p: Tensor, group: dict[str, Any]) -> list
 
 
 def _clipped(optimizer: "Staged", p: Tensor, group: dict[str, Any], stage: str, x: Tensor) -> Tensor:
-    m = as_matrices(x, group)
+    m = layout_of(group).matrices(x)
     memory = optimizer.memory(p, stage) or group[stage].init(m)
-    return from_matrices(group[stage].update(m, memory, _step(group))[0], x.shape, group)
+    return layout_of(group).restore(group[stage].update(m, memory, _step(group))[0], x.shape)
 
 
 def _row(optimizer: "Staged", p: Tensor, group: dict[str, Any], stage: str, x: Tensor, name: str) -> ClipRow:
-    m = as_matrices(whole(x), group)
+    m = layout_of(group).matrices(whole(x))
     clip, memory = group[stage], optimizer.memory(p, stage) or group[stage].init(m)
     threshold = clip.rule(m, memory, _step(group))[0]
     before, after = widen(m), widen(clip.update(m, memory, _step(group))[0])

@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from ..dtensor import by_owner, is_spread, spread_like, whole
-from ..layout import as_matrices, from_matrices
 from ..thresholds import Step
 from .checkpoint import merged_groups, restore_dtypes
 from .direction import Direction, propagated, seen_finite
-from .groups import COMMON, HALF, STAGES, Group, check_group, clips
+from .groups import COMMON, HALF, STAGES, Group, check_group, clips, layout_of
 from .kernels.fused import Fast
 from .report import ClipReport, clip_report, named
 
@@ -163,7 +162,7 @@ class Staged(torch.optim.Optimizer):
         """The matrix sign of all of them in one stack, or spread over the processes: they have the same shape."""
 
         def sign(m: Tensor) -> Tensor:
-            return from_matrices(method.sign(as_matrices(m, group), group), m.shape, group)
+            return layout_of(group).restore(method.sign(layout_of(group).matrices(m), group), m.shape)
 
         clipped = [self._clip("pre", p, d.numerator, group, d.fresh) for p, d in zip(params, directions, strict=True)]
         signs: Any
@@ -172,8 +171,8 @@ class Staged(torch.optim.Optimizer):
         elif len(clipped) == 1:
             signs = [sign(clipped[0])]
         else:
-            stack = method.sign(torch.stack([as_matrices(m, group) for m in clipped]), group)
-            signs = [from_matrices(s, m.shape, group) for s, m in zip(stack, clipped, strict=True)]
+            stack = method.sign(torch.stack([layout_of(group).matrices(m) for m in clipped]), group)
+            signs = [layout_of(group).restore(s, m.shape) for s, m in zip(stack, clipped, strict=True)]
         return [
             d._replace(numerator=method.after_sign(s, p, self.state[p], group), fresh=True)
             for p, d, s in zip(params, directions, signs, strict=True)
@@ -185,7 +184,7 @@ class Staged(torch.optim.Optimizer):
             return x
         if is_spread(x) and group["blocks"] > 1:  # a block may lie across several pieces
             return spread_like(self._clip(stage, p, whole(x), group), x)
-        clip, m = group[stage], as_matrices(x, group)
+        clip, m = group[stage], layout_of(group).matrices(x)
         memory, when = self.memory(p, stage) or clip.init(m), Step(lr=group["lr"], count=group["steps"])
         propagate = group["nonfinite"] == "propagate"
         finite = owned and propagate and seen_finite(m)
@@ -195,7 +194,7 @@ class Staged(torch.optim.Optimizer):
             y, memory = clip.update(m, memory, when)
             y = propagated(y, m) if propagate else y
         self.remember(p, stage, memory)
-        return from_matrices(y, x.shape, group)
+        return layout_of(group).restore(y, x.shape)
 
     def memory(self, p: Tensor, stage: str) -> dict[str, Any]:
         """What the threshold rule of this stage remembers of this parameter."""

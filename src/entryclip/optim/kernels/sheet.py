@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...clip import Clip
-from ...layout import as_matrices, matrix_shape
 from ...operators import hard_clip, smooth_shrinkage
 from ...quantiles.selection import OPEN, WIDTH
 from ...thresholds import State
-from ..groups import Group, clips
+from ..groups import Group, clips, layout_of
 
 if TYPE_CHECKING:
     from ..staged import Staged
@@ -94,7 +93,7 @@ class Sheet:
 
         As numpy's: the rules are the same in all libraries, and numpy's small operations cost the least.
         """
-        own = [optimizer.memory(p, "post") or group["post"].init(as_matrices(p, group)) for p in clipped]
+        own = [optimizer.memory(p, "post") or group["post"].init(layout_of(group).matrices(p)) for p in clipped]
         memory = {key: torch.cat([each[key].reshape(-1, 1, 1) for each in own]) for key in (own[0] if own else {})}
         for key, together in memory.items():
             for p, each, part in zip(clipped, own, torch.split(together, counts[: len(clipped)]), strict=True):
@@ -167,7 +166,7 @@ def plain(t: Tensor | None) -> bool:
 
 def _matrices(p: Tensor, group: Group) -> tuple[int, int]:
     """How many matrices there are in `p`, and how many entries each has."""
-    count = math.prod(matrix_shape(p.shape, group)[:-2])
+    count = math.prod(layout_of(group).shape(p.shape)[:-2])
     return count, p.numel() // max(count, 1)
 
 
