@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 import entryclip as ec
-from entryclip.optim.direction import seen_finite
+from entryclip.optim.finite import seen_finite
 
 from .timing import Result, milliseconds, side_by_side
 

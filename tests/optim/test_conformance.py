@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-import entryclip as ec
 from entryclip.optim import SGD, AdaMuon, AdamW, Muon
+from entryclip.optim.direction import Direction
+from entryclip.optim.methods.adamw import AdamWMethod
 from entryclip.testing import check_optimizer
 
 
@@ -22,15 +23,16 @@ class IgnoresItsClip(AdamW):
         return x
 
 
-class ClipsTheDecay(AdamW):
-    @staticmethod
-    def decay_(p, group):
+class DecayInTheDirection(AdamWMethod):
+    def decay_(self, w, group):
         pass
 
-    @staticmethod
-    def direction(g, p, state, group):
-        d = AdamW.direction(g, p, state, group)
-        return ec.optim.direction.Direction(d.tensor() + group["weight_decay"] * p)
+    def direction(self, g, w, state, group):
+        return Direction(super().direction(g, w, state, group).tensor() + group["weight_decay"] * w)
+
+
+class ClipsTheDecay(AdamW):
+    method = DecayInTheDirection()
 
 
 class WritesTheGradient(AdamW):
@@ -39,10 +41,13 @@ class WritesTheGradient(AdamW):
         return super()._advance(p, group, method)
 
 
+class OneDecayForAll(AdamWMethod):
+    def decay_(self, w, group):
+        w.mul_(1 - group["lr"] * 0.01)
+
+
 class ForgetsTheGroup(AdamW):
-    @staticmethod
-    def decay_(p, group):
-        p.mul_(1 - group["lr"] * 0.01)
+    method = OneDecayForAll()
 
 
 class ForgetsItsState(AdamW):
@@ -65,11 +70,14 @@ class SwallowsTheLoss(AdamW):
         super().step(closure)
 
 
-class DividesByZero(AdamW):
-    @staticmethod
-    def update_(g, p, state, group):
-        AdamW.update_(g, p, state, group)
+class Ratio(AdamWMethod):
+    def update_(self, g, w, state, group):
+        super().update_(g, w, state, group)
         state["ratio"] = g / g
+
+
+class DividesByZero(AdamW):
+    method = Ratio()
 
 
 @pytest.mark.parametrize(

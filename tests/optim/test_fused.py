@@ -1,16 +1,20 @@
 """fused=True takes the plain path's steps: the plain path is the specification."""
 
 import copy
+import gc
 import os
 import stat
 import subprocess
 import sys
+import weakref
 
 import pytest
 import torch
+from reference_backend import ReferenceBackend
 
 import entryclip as ec
-from entryclip.optim.kernels import fused, native
+from entryclip.optim.kernels import adamw, compiler, cpu
+from entryclip.optim.kernels.cpu import Pass
 
 RULES = [
     ec.Quantile(0.995),
@@ -85,16 +89,16 @@ def test_options(options):
 def used(monkeypatch):
     """How often each kind of pass was asked for."""
     counts = {}
-    original = fused.Fast._run
+    original = cpu._call
 
-    def counting(self, jobs):
-        original(self, jobs)
+    def counting(jobs):
+        original(jobs)
         for job in jobs:
             for work in (job["first"], job["second"] if job["found"] else 0):
                 counts[int(work)] = counts.get(int(work), 0) + 1
         counts.pop(0, None)
 
-    monkeypatch.setattr(fused.Fast, "_run", counting)
+    monkeypatch.setattr(cpu, "_call", counting)
     return counts
 
 
@@ -102,13 +106,13 @@ def test_number_of_passes(monkeypatch):
     """Two passes for an exact threshold, one for a known one: else it would be right, but slow."""
     counts = used(monkeypatch)
     for clip, expected in (
-        (ec.smooth(0.99), {fused.UPDATE | fused.STORE | fused.COLLECT: 5, fused.LOAD | fused.MOVE: 5}),
+        (ec.smooth(0.99), {Pass.UPDATE | Pass.STORE | Pass.COLLECT: 5, Pass.LOAD | Pass.MOVE: 5}),
         (
             ec.Clip(ec.hard_clip, ec.Scale(3.0)),
-            {fused.UPDATE | fused.STORE | fused.COLLECT: 5, fused.LOAD | fused.MOVE: 5},
+            {Pass.UPDATE | Pass.STORE | Pass.COLLECT: 5, Pass.LOAD | Pass.MOVE: 5},
         ),
-        (ec.Clip(ec.hard_clip, ec.Fixed(1.0)), {fused.UPDATE | fused.MOVE: 5}),
-        (RUNNING, {fused.UPDATE | fused.MOVE | fused.COLLECT: 5}),
+        (ec.Clip(ec.hard_clip, ec.Fixed(1.0)), {Pass.UPDATE | Pass.MOVE: 5}),
+        (RUNNING, {Pass.UPDATE | Pass.MOVE | Pass.COLLECT: 5}),
     ):
         p = torch.nn.Parameter(torch.zeros(512, 512))
         optimizer = ec.optim.AdamW([p], fused=True, post=clip)
@@ -193,11 +197,11 @@ def test_every_number_of_threads():
 
 def test_the_library_is_the_users_own(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    folder = native._folder()
+    folder = compiler._folder()
     assert folder == tmp_path / "entryclip"
     assert stat.S_IMODE(folder.stat().st_mode) & 0o022 == 0
     folder.chmod(0o777)  # others could put a library there
-    elsewhere = native._folder()
+    elsewhere = compiler._folder()
     assert elsewhere != folder
     assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o700
     elsewhere.rmdir()
@@ -206,7 +210,7 @@ def test_the_library_is_the_users_own(tmp_path, monkeypatch):
 def test_portable_code_gives_the_same(tmp_path):
     """Without AVX, and without OpenMP, as on another processor or compiler."""
     script = (
-        "import entryclip.optim.native as native; native._MACHINE[:] = [[]]\n"
+        "import entryclip.optim.kernels.compiler as compiler; compiler._MACHINE[:] = [[]]\n"
         "import torch, entryclip as ec\n"
         "torch.manual_seed(0); p = torch.nn.Parameter(torch.zeros(300, 300)); o = ec.optim.AdamW([p], fused=True)\n"
         "q = torch.nn.Parameter(torch.zeros(300, 300)); o2 = ec.optim.AdamW([q])\n"
@@ -221,12 +225,187 @@ def test_portable_code_gives_the_same(tmp_path):
 
 def test_no_compiler(monkeypatch):
     monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setattr(native.shutil, "which", lambda name: None)
-    native.library.cache_clear()
-    fused.load.cache_clear()
+    monkeypatch.setattr(compiler.shutil, "which", lambda name: None)
+    compiler.library.cache_clear()
+    cpu.load_library.cache_clear()
     try:
         with pytest.raises(RuntimeError, match="needs a C compiler"):
             ec.optim.AdamW([torch.nn.Parameter(torch.ones(2, 2))], fused=True)
     finally:
-        native.library.cache_clear()
-        fused.load.cache_clear()
+        compiler.library.cache_clear()
+        cpu.load_library.cache_clear()
+
+
+@pytest.mark.parametrize("clip", CLIPS, ids=str)
+def test_another_backend_carries_out_the_same_plan(clip, monkeypatch):
+    """The plan says all there is to do: a backend of plain torch takes the plain path's steps by it."""
+    monkeypatch.setitem(adamw.BACKENDS, "cpu", ReferenceBackend)
+    monkeypatch.setattr(ReferenceBackend, "plans", 0)
+    assert_same(run(False, SHAPES, post=clip), run(True, SHAPES, post=clip))
+    assert ReferenceBackend.plans == 12
+
+
+def one_matrix(fast=True, **options):
+    w = torch.nn.Parameter(torch.linspace(-1, 1, 64).reshape(8, 8))
+    return w, ec.optim.AdamW([("w", w)], lr=1e-2, fused=fast, **options)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_moments_of_another_shape_are_refused(fast):
+    w, optimizer = one_matrix(fast)
+    w.grad = torch.ones(8, 8)
+    optimizer.step()
+    small = torch.nn.Parameter(torch.zeros(4, 4))
+    other = ec.optim.AdamW([("small", small)], fused=fast)
+    with pytest.raises(ValueError, match=r"parameter small has shape \(4, 4\), but its state exp_avg has \(8, 8\)"):
+        other.load_state_dict(optimizer.state_dict())
+    assert not other.state
+    w.data = torch.zeros(4, 4)  # the moments stay as large as they were
+    w.grad = torch.ones(4, 4)
+    with pytest.raises(ValueError, match=r"parameter w has shape \(4, 4\), but its state exp_avg has \(8, 8\)"):
+        optimizer.step()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("fast", [True, False])
+def test_the_default_dtype_changes_nothing(dtype, fast):
+    expected = run(fast, [(60, 70)], steps=3)
+    (start,), drawn = next(gradients([(60, 70)], 1, seed=1)), [found[0] for found in gradients([(60, 70)], 3)]
+    torch.set_default_dtype(dtype)
+    try:
+        params = [torch.nn.Parameter(start.clone())]
+        optimizer = ec.optim.AdamW(params, lr=1e-2, weight_decay=0.1, fused=fast)
+        for found in drawn:
+            params[0].grad = found
+            optimizer.step()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(params[0], expected[0][0])
+    assert optimizer.state[params[0]]["step"].dtype is torch.float32
+
+
+def test_a_step_counter_saved_in_bf16_or_as_a_number_counts_on():
+    for saved in (torch.tensor(256.0, dtype=torch.bfloat16), 256):
+        w, optimizer = one_matrix()
+        w.grad = torch.ones(8, 8)
+        optimizer.step()
+        state = optimizer.state_dict()
+        state["state"][0]["step"] = saved
+        optimizer.load_state_dict(state)
+        optimizer.step()
+        assert optimizer.state[w]["step"].item() == 257
+
+
+@pytest.mark.parametrize("change", ["transposed weights", "transposed moments", "negated gradient", "other layout"])
+def test_what_the_kernel_rests_on_is_checked_every_step(change):
+    """Each of these keeps addresses or objects as they were; the kernel must see that it cannot go on."""
+
+    def turned(x, t):  # a custom operator that answers in another layout
+        return x.mT.contiguous().mT * 0.5
+
+    results = []
+    for fast in (False, True):
+        grad = ec.Clip(turned, ec.Fixed(1.0)) if change == "other layout" else None
+        w, optimizer = one_matrix(fast, grad=grad)
+        g = torch.Generator().manual_seed(0)
+        for step in range(4):
+            w.grad = torch.randn(8, 8, generator=g)
+            if step == 2 and change == "transposed weights":
+                w.data = w.data.t()
+            if step == 2 and change == "transposed moments":
+                moments = optimizer.state[w]["exp_avg"]
+                moments.data = moments.data.t()
+            if change == "negated gradient":
+                w.grad = torch._neg_view(w.grad)
+            optimizer.step()
+        results.append(w.detach().clone())
+    torch.testing.assert_close(results[1], results[0], rtol=2e-6, atol=2e-7)
+
+
+def test_parameters_that_leave_are_let_go():
+    a, b = (torch.nn.Parameter(torch.zeros(50, 50)) for _ in range(2))
+    optimizer = ec.optim.AdamW([a, b], fused=True)
+    for p in (a, b):
+        p.grad = torch.ones(50, 50)
+    optimizer.step()
+    gone = weakref.ref(a)
+    optimizer.param_groups[0]["params"] = [b]
+    del optimizer.state[a], a, p
+    optimizer.step()
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_with_fp32_state(dtype):
+    results = []
+    for fast in (False, True):
+        w = torch.nn.Parameter(torch.linspace(-1, 1, 6400).reshape(80, 80).to(dtype))
+        optimizer = ec.optim.AdamW([w], lr=1e-2, fused=fast, fp32_state=True)
+        g = torch.Generator().manual_seed(0)
+        for _ in range(5):
+            w.grad = torch.randn(80, 80, generator=g).to(dtype)
+            optimizer.step()
+        results.append((w, optimizer))
+    (a, plain), (b, fused) = results
+    torch.testing.assert_close(fused.state[b]["master"], plain.state[a]["master"], rtol=2e-6, atol=2e-7)
+    assert torch.equal(b, fused.state[b]["master"].to(dtype))
+
+
+def test_a_huge_gradient_freezes_nothing():
+    """g * g overflows at 3e19, (1 - beta2) * g * g does not: torch and the plain path go on."""
+    results = []
+    for fast in (False, True):
+        w, optimizer = one_matrix(fast)
+        for size in (3e19, 1.0, 1.0):
+            w.grad = torch.full((8, 8), size)
+            optimizer.step()
+        assert torch.isfinite(optimizer.state[w]["exp_avg_sq"]).all()
+        results.append(w.detach())
+    torch.testing.assert_close(results[1], results[0], rtol=2e-6, atol=2e-7)
+
+
+@pytest.mark.parametrize("policy", ["propagate", "skip", "raise"])
+@pytest.mark.parametrize("operator", [ec.smooth_shrinkage, ec.hard_clip])
+@pytest.mark.parametrize("rule", [ec.Fixed(1.0), ec.Fixed(0.0), ec.Quantile(0.5), ec.Quantile(1.0)], ids=str)
+def test_policies_agree_where_the_direction_is_not_finite(policy, operator, rule):
+    """With eps = 0 a zero gradient gives 0/0, and one whose square underflows gives x/0, though both are finite."""
+    results = []
+    for fast in (False, True):
+        w = torch.nn.Parameter(torch.zeros(6, 6))
+        optimizer = ec.optim.AdamW([w], eps=0.0, fused=fast, nonfinite=policy, post=ec.Clip(operator, rule))
+        w.grad = torch.linspace(-1, 1, 36).reshape(6, 6)
+        w.grad[0, :3] = torch.tensor([1e-30, -1e-30, 1e-25])
+        optimizer.step()
+        results.append(w.detach())
+    torch.testing.assert_close(results[1], results[0], rtol=2e-6, atol=2e-7, equal_nan=True)
+
+
+def test_a_tensor_learning_rate_with_a_threshold_that_follows_it():
+    results = []
+    for fast in (False, True):
+        clip = ec.Clip(ec.hard_clip, ec.FollowLR(ec.Quantile(0.9), base_lr=1e-2))
+        w = torch.nn.Parameter(torch.zeros(8, 8))
+        optimizer = ec.optim.AdamW([w], lr=torch.tensor(5e-3), fused=fast, post=clip)
+        for _ in range(3):
+            w.grad = torch.linspace(-1, 1, 64).reshape(8, 8)
+            optimizer.step()
+        results.append(w.detach())
+    torch.testing.assert_close(results[1], results[0], rtol=2e-6, atol=2e-7)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_checkpoint_of_another_rule_goes_on(fast):
+    running = ec.Clip(ec.hard_clip, ec.Running(ec.Quantile(0.9), beta=0.5))
+    for first, second in ((running, ec.hard(0.9)), (ec.hard(0.9), running)):
+        w, optimizer = one_matrix(fast, post=first)
+        w.grad = torch.randn(8, 8, generator=torch.Generator().manual_seed(0))
+        optimizer.step()
+        v, other = one_matrix(fast, post=second)
+        with pytest.warns(UserWarning, match="saved with post="):
+            other.load_state_dict(optimizer.state_dict())
+        v.grad = w.grad
+        other.step()
+        assert [key for key in other.state[v] if key.startswith("post_")] == (
+            ["post_average", "post_valid"] if second is running else []
+        )

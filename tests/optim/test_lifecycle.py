@@ -9,6 +9,9 @@ import torch
 
 import entryclip as ec
 from entryclip import optim
+from entryclip.optim.direction import Direction
+from entryclip.optim.methods.method import register
+from entryclip.optim.methods.sgd import SGDMethod
 
 RUNNING = ec.Clip(ec.smooth_shrinkage, ec.Running(ec.Quantile(0.9), beta=0.9))
 MAKERS = {
@@ -204,13 +207,13 @@ V = torch.nn.Parameter(torch.zeros(4))
         (lambda: optim.AdamW([W], eps=-1e-8), ValueError, "eps must be >= 0"),
         (lambda: optim.AdamW([W], post=0.995), TypeError, "post must be a Clip such as"),
         (lambda: optim.AdamW([W], nonfinite="ignore"), ValueError, "nonfinite must be one of propagate, skip, raise"),
-        (lambda: optim.Staged([{"params": [W], "method": "sgd", "pre": ec.hard(0.9)}]), ValueError, "SGD has none"),
+        (lambda: optim.Staged([{"params": [W], "method": "sgd", "pre": ec.hard(0.9)}]), ValueError, "sgd has none"),
         (lambda: optim.Staged([{"params": [W]}]), ValueError, "method must be one of adamuon, adamw"),
         (lambda: optim.Staged([{"params": [W], "method": "sgd", "blocks": 4}]), ValueError, "does not divide the rows"),
         (lambda: optim.Muon([V]), ValueError, "Muon takes matrices"),
         (lambda: optim.Muon([W], momentum=1.0), ValueError, r"momentum must be in \[0, 1\)"),
         (lambda: optim.Muon([W], adjust_lr_fn="big"), ValueError, "adjust_lr_fn must be one of"),
-        (lambda: optim.Muon([W], method="magic"), ValueError, "method must be one of newton_schulz"),
+        (lambda: optim.Muon([W], sign="magic"), ValueError, "method must be one of newton_schulz"),
         (lambda: optim.Muon([W], ns_steps=0), ValueError, "ns_steps must be from 1 to 99"),
     ],
 )
@@ -224,3 +227,67 @@ def test_sparse_gradients_are_refused():
     w.grad = torch.eye(3).to_sparse()
     with pytest.raises(RuntimeError, match="does not take sparse gradients"):
         optim.AdamW([w]).step()
+
+
+def test_a_subclass_of_the_same_name_replaces_nothing():
+    """Names of classes are the user's: only objects and registered names say which method a group follows."""
+
+    class Doubled(SGDMethod):
+        def direction(self, g, w, state, group):
+            return Direction(2 * super().direction(g, w, state, group).tensor())
+
+    class SGD(optim.SGD):
+        method = Doubled()
+
+    moved = []
+    for make in (optim.SGD, SGD, lambda p, lr: optim.Staged([{"params": p, "method": "sgd", "lr": lr}])):
+        w = torch.nn.Parameter(torch.zeros(2, 2))
+        optimizer = make([w], lr=1.0)
+        w.grad = torch.ones(2, 2)
+        optimizer.step()
+        moved.append(w.data[0, 0].item())
+    assert moved == [-1.0, -2.0, -1.0]
+
+
+def test_a_second_method_of_one_name_is_refused():
+    class Other(SGDMethod):
+        pass
+
+    with pytest.raises(ValueError, match="there is a method named 'sgd' already, SGDMethod: choose another name"):
+        register(Other())
+    assert register(SGDMethod()) is optim.SGD.method  # the same again is no collision
+
+
+def test_a_refused_group_leaves_no_trace():
+    v = torch.nn.Parameter(torch.zeros(3, 3))
+    optimizer = optim.AdamW([torch.nn.Parameter(torch.zeros(2, 2))])
+    for options in ({"betas": (1.0, 0.9)}, {"post": 0.9}, {"blocks": 2}):
+        with pytest.raises((ValueError, TypeError)):
+            optimizer.add_param_group({"params": [v], **options})
+    assert len(optimizer.param_groups) == 1
+    optimizer.add_param_group({"params": [v]})
+
+
+def test_a_load_hook_that_reorders_parameters_is_followed():
+    """Thresholds and fp32 state go to the parameters that the hook chose, as torch's own buffers do."""
+    clip = ec.Clip(ec.hard_clip, ec.Running(ec.Quantile(1.0), beta=0.5))
+    a, b = (torch.nn.Parameter(torch.zeros(2, 2)) for _ in range(2))
+    optimizer = optim.SGD([a, b], post=clip)
+    a.grad, b.grad = torch.ones(2, 2), 5 * torch.ones(2, 2)
+    optimizer.step()
+    c, d = (torch.nn.Parameter(torch.zeros(2, 2)) for _ in range(2))
+    other = optim.SGD([c, d], post=clip)
+
+    def swap(_, saved):
+        saved["state"] = {0: saved["state"][1], 1: saved["state"][0]}
+        return saved
+
+    other.register_load_state_dict_pre_hook(swap)
+    other.load_state_dict(optimizer.state_dict())
+    assert [other.state[p]["post_average"].item() for p in (c, d)] == [5.0, 1.0]
+
+
+def test_a_checkpoint_of_another_method_is_refused():
+    p = torch.nn.Parameter(torch.zeros(2, 2))
+    with pytest.raises(ValueError, match="saved with method muon, this group follows adamw"):
+        optim.AdamW([p]).load_state_dict(optim.Muon([p]).state_dict())

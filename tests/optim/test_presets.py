@@ -26,7 +26,7 @@ def test_spectra_bounds_the_update():
 
 def test_root_is_the_momentum_less_its_soft_threshold():
     w = torch.nn.Parameter(torch.zeros(8, 8))
-    optimizer = optim.root([w], lr=1.0, method="svd", weight_decay=0.0)
+    optimizer = optim.root([w], lr=1.0, sign="svd", weight_decay=0.0)
     w.grad = g = gradients((8, 8), 1)[0]
     optimizer.step()
     m = g.lerp(0.05 * g, 0.95)

@@ -5,6 +5,7 @@ import torch
 
 import entryclip as ec
 from entryclip import optim
+from entryclip.optim.direction import Direction
 
 FIXED = ec.Clip(ec.smooth_shrinkage, ec.Fixed(2.0))
 
@@ -66,3 +67,45 @@ def test_remembered_thresholds_are_shown():
     (row,) = optimizer.clip_report()
     assert row.threshold == 2.0
     assert row.largest == 1.5
+
+
+@pytest.mark.parametrize("make", [optim.Muon, optim.AdaMuon])
+def test_a_clip_after_the_matrix_sign_is_shown(make):
+    """The report goes through the matrix sign as the step does, and changes nothing."""
+    w = torch.nn.Parameter(torch.zeros(8, 8))
+    optimizer = make([w], lr=1.0, weight_decay=0.0, post=ec.Clip(ec.hard_clip, ec.Fixed(1e-3)))
+    w.grad = torch.randn(8, 8, generator=torch.Generator().manual_seed(0))
+    optimizer.step()
+    state = copy.deepcopy(optimizer.state_dict()["state"][0])
+    rows = {row.stage: row for row in optimizer.clip_report()}
+    assert set(rows) == {"post"} | ({"pre"} if make is optim.Muon else set())
+    assert rows["post"].threshold == pytest.approx(1e-3)
+    free = make([torch.nn.Parameter(torch.zeros(8, 8))], lr=1.0, weight_decay=0.0)
+    (v,) = free.param_groups[0]["params"]
+    v.grad = w.grad
+    free.step()
+    assert rows["post"].largest == pytest.approx(float(v.detach().abs().max()) / 1e-3, rel=1e-4)
+    after = optimizer.state_dict()["state"][0]
+    assert all(torch.equal(state[key], after[key]) for key in state)
+
+
+def test_without_a_gradient_no_direction_is_made_up():
+    w = torch.nn.Parameter(torch.ones(4, 4))
+    for make in (
+        lambda: optim.SGD([w], post=FIXED),
+        lambda: optim.SGD([w], momentum=0.9, nesterov=True, post=FIXED),
+        lambda: optim.Muon([w], post=FIXED),
+    ):
+        optimizer = make()
+        w.grad = torch.ones(4, 4)
+        optimizer.step()
+        w.grad = None
+        assert optimizer.clip_report() == []
+
+
+def test_a_direction_can_be_asked_for_twice():
+    numerator, denominator = torch.tensor([6.0]), torch.tensor([2.0])
+    direction = Direction(numerator, denominator, scale=3.0)
+    assert direction.tensor().item() == direction.tensor().item() == 9.0
+    assert denominator.item() == 2.0
+    assert direction.materialize_().item() == 9.0

@@ -51,7 +51,7 @@ def make(method, params, **clips):
         return optim.SGD(params, lr=LR, momentum=0.9, weight_decay=DECAY, **clips)
     if method == "adamw":
         return optim.AdamW(params, lr=LR, betas=(0.9, 0.99), weight_decay=DECAY, **{"post": None, **clips})
-    options = {"adjust_lr_fn": "match_rms_adamw", "method": "svd"}
+    options = {"adjust_lr_fn": "match_rms_adamw", "sign": "svd"}
     return optim.Muon(params, lr=LR, momentum=0.95, weight_decay=DECAY, **options, **{"pre": None, **clips})
 
 
@@ -162,7 +162,7 @@ def test_muon_takes_equal_shapes_together_and_others_apart(monkeypatch):
     assert together == [3, 1, 1]
     results = []
     for limit in (1, 1 << 22):
-        monkeypatch.setattr(optim.muon, "_STACK", limit)
+        monkeypatch.setattr(optim.methods.muon, "_STACK", limit)
         params = [torch.nn.Parameter(torch.zeros(shape)) for shape in shapes]
         optimizer = optim.Muon(params, lr=0.1)
         for p in params:

@@ -1,12 +1,13 @@
-"""torch optimizers with clips at every stage: SGD, AdamW, Muon, and groups of them in one."""
+"""torch optimizers with entry-wise clips at every stage: SGD, AdamW, Muon, and groups of them in one."""
 
-from .adamw import AdamW
 from .attach import attach
 from .build import build, explain
 from .clipped_mean import ClippedMean
-from .muon import Muon
-from .presets import AdaMuon, root, spectra, spectral_gd
-from .sgd import SGD
+from .methods.adamuon import AdaMuon
+from .methods.adamw import AdamW
+from .methods.muon import Muon
+from .methods.sgd import SGD
+from .presets import root, spectra, spectral_gd
 from .staged import Staged
 
 __all__ = [

@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from ..clip import Clip
 from ..thresholds import State, Step
-from .direction import propagated
+from .finite import propagated
 
 
 def attach(optimizer: Optimizer, *, grad: Clip, clip_vectors: bool = False) -> "Attached":

@@ -201,7 +201,7 @@ def explain(optimizer: Staged) -> str:
                     name,
                     shape,
                     group["role"],
-                    group["method"],
+                    str(group["method"]),
                     f"{float(group['lr']):g}",
                     ", ".join(clips) or "none",
                     detail,

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..arrays import widen
 from ..clip import Clip
 from ..thresholds import State
-from .direction import propagated
+from .finite import propagated
 
 
 class ClippedMean:

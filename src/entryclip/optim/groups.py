@@ -1,7 +1,8 @@
-"""Param groups: what every one has, and what makes no sense in one."""
+"""Options shared by all param groups, and the checks that refuse contradictory ones."""
 
 import math
 import warnings
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,15 +13,16 @@ from ..clip import Clip
 from ..layout import Layout
 
 if TYPE_CHECKING:
-    from .staged import Staged
+    from .methods.method import Method
 
 STAGES = ("grad", "pre", "post")
 NONFINITE = ("propagate", "skip", "raise")
 HALF = (torch.bfloat16, torch.float16)
-Group = dict[str, Any]
+Group = dict[str, Any]  # the options and parameters of one param group, as torch keeps them
+ParameterState = dict[str, Any]  # the buffers of one parameter, as torch keeps them in `optimizer.state[p]`
 
-# What every group has besides the method's own options.
-COMMON = {
+# The options that every group has besides its method's own.
+COMMON: Group = {
     "grad": None,
     "pre": None,
     "post": None,
@@ -38,7 +40,7 @@ COMMON = {
 
 
 def check_torch_flags(*, capturable: bool = False, differentiable: bool = False, fused: bool | None = None) -> None:
-    """torch's flags, so that one changed import is enough: what cannot be done is refused or said."""
+    """Refuse or warn about flags that torch's optimizers have and ours lack, so that a changed import is enough."""
     if capturable or differentiable:
         raise ValueError("capturable and differentiable are not supported: leave them False")
     if fused:
@@ -51,12 +53,24 @@ def layout_of(group: Group) -> Layout:
 
 
 def clips(group: Group, stage: str, p: Tensor) -> bool:
-    """Whether this stage clips this parameter: matrices always, vectors and scalars only if asked to."""
+    """Tell whether this stage clips this parameter: matrices always, vectors and scalars only with `clip_vectors`."""
     return group[stage] is not None and (p.ndim >= 2 or group["clip_vectors"])
 
 
-def check_group(group: Group, method: type["Staged"]) -> None:
-    """Refuse options that make no sense, naming the value and what is allowed."""
+def named(group: Group, number: int) -> Iterator[tuple[str, Tensor]]:
+    """Yield the parameters of group `number` with their names, or with their position where none were given."""
+    names = group.get("param_names") or [f"group {number} parameter {i}" for i in range(len(group["params"]))]
+    yield from zip(names, group["params"], strict=True)
+
+
+def name_in(group: Group, p: Tensor) -> str:
+    """Return the name of one parameter of a group, for messages."""
+    names = group.get("param_names") or [f"number {i}" for i in range(len(group["params"]))]
+    return next((name for name, each in zip(names, group["params"], strict=True) if each is p), "of no name")
+
+
+def check_group(group: Group, method: "Method") -> None:
+    """Raise where the options of a group make no sense, naming the value and what is allowed."""
     lr = float(group["lr"])
     if not 0 <= lr < math.inf:
         raise ValueError(f"lr must be a finite number >= 0, got {group['lr']}")
@@ -69,9 +83,10 @@ def check_group(group: Group, method: type["Staged"]) -> None:
         if group[stage] is not None and not isinstance(group[stage], Clip):
             raise TypeError(f"{stage} must be a Clip such as entryclip.smooth(0.995), or None, got {group[stage]!r}")
     if group["pre"] is not None and not method.has_sign:
-        raise ValueError(f"pre clips before a matrix sign, and {method.__name__} has none: use grad or post")
+        raise ValueError(f"pre clips before a matrix sign, and {method} has none: use grad or post")
+    layout = layout_of(group)
     for p in group["params"]:
         if p.is_complex():
             raise ValueError(f"complex parameters are not supported, got {p.dtype}: step torch.view_as_real(p) instead")
-        layout_of(group).check(p)
+        layout.check(p)
     method.check(group)

@@ -1,5 +1,5 @@
-/* AdamW on matrices in as few passes over memory as their thresholds allow. The plain path, adamw.py, is the
-   specification. With u = m / (a sqrt(v) + b), AdamW's bias-corrected direction, a pass does what it is asked for:
+/* AdamW on matrices in as few passes over memory as their thresholds allow. The plain path, methods/adamw.py, is the
+   specification; cpu.py declares the same structures and passes. With u = m / (a sqrt(v) + b), AdamW's bias-corrected direction, a pass does what it is asked for:
 
      UPDATE   take the gradient g into the moments m and v
      STORE    write u to the scratch memory w
@@ -37,6 +37,7 @@ typedef struct {
     int64_t n;
     int32_t first, second; /* the kinds of pass; second: 0 for none, or when the quantile is known */
     int32_t operator;
+    int32_t limits;    /* whether an infinite u takes the operator's limit; else it comes out NaN */
     int32_t low, high; /* the ends between which the quantile is looked for, as bit patterns */
     float threshold;   /* NaN: `multiple` times the quantile at level q of the non-zero |u| */
     double q, multiple;
@@ -45,13 +46,13 @@ typedef struct {
     int32_t found;   /* whether it was; if not, the second pass was not made */
 } Job;
 
-/* Memory to work in. */
+/* Memory for the threads to work in. */
 typedef struct {
     int32_t *kept; /* room for each thread */
     int64_t room;
     Found *found; /* one for each thread */
     int32_t threads;
-} Desk;
+} Workspace;
 
 /* exp(-t) for t >= 0 to 2 ulp (the polynomial is Cephes'); beyond 104 it is 0, and so it is for NaN. */
 static inline float exp_minus(float t) {
@@ -69,10 +70,16 @@ static inline float exp_minus(float t) {
     return y * scale.f * 5.421010862427522e-20f;
 }
 
-/* poison u is NaN where u or the threshold is not a number, else 0: an operator's limit must not hide an overflow. */
-static inline float clip(int operator, float u, float c, float rate, float poison) {
-    if (operator == SMOOTH) return u * exp_minus((u < 0 ? -u : u) * rate) + poison * u;
-    if (operator == HARD) return (u > c ? c : u < -c ? -c : u) + poison * u;
+/* A threshold that is NaN makes everything NaN; `limits` says whether an infinite u takes the operator's limit (0 for
+   smooth shrinkage, the threshold for a hard clip) or comes out NaN: then the limit must not hide an overflow. */
+static inline float clip(int operator, int limits, float u, float c, float rate) {
+    float poison = c != c ? c : 0.0f;
+    if (operator == SMOOTH) {
+        float kept = exp_minus((u < 0 ? -u : u) * rate);
+        if (limits) return (rate == 0.0f ? u : kept == 0.0f && u == u ? 0.0f : u * kept) + poison; /* rate 0: no clip */
+        return u * kept + poison * u; /* inf * 0 is NaN */
+    }
+    if (operator == HARD) return (u > c ? c : u < -c ? -c : u) + (limits ? poison : poison * u);
     return u;
 }
 
@@ -135,7 +142,8 @@ static inline __attribute__((always_inline)) void part(
     float *restrict w = work & (STORE | LOAD) ? job->w + from : 0;
     const float *restrict g = job->g + from;
     const Adam adam = job->adam;
-    const float rate = 1.0f / c, poison = c != c ? c : 0.0f;
+    const float rate = 1.0f / c;
+    const int limits = job->limits;
     int32_t bits[BLOCK], top = 0;
     for (int64_t start = 0; start < n; start += BLOCK) {
         int64_t size = start + BLOCK < n ? BLOCK : n - start;
@@ -147,7 +155,7 @@ static inline __attribute__((always_inline)) void part(
                 float gi = adam.sign * g[i];
                 float d = gi - m[i];
                 m[i] = adam.fresh1 < 0.5f ? m[i] + adam.fresh1 * d : gi - adam.beta1 * d; /* torch's lerp */
-                v[i] = adam.beta2 * v[i] + adam.fresh2 * (gi * gi);
+                v[i] = adam.beta2 * v[i] + adam.fresh2 * gi * gi; /* in torch's order: gi * gi alone may overflow */
             }
             if (work & LOAD) u = w[i];
             else u = m[i] / (adam.a * sqrtf(v[i]) + adam.b);
@@ -157,7 +165,7 @@ static inline __attribute__((always_inline)) void part(
                 least = bits[j] < least ? bits[j] : least;
                 top = bits[j] > top ? bits[j] : top;
             }
-            if (work & MOVE) p[i] = adam.decay * p[i] - adam.lr * clip(operator, u, c, rate, poison);
+            if (work & MOVE) p[i] = adam.decay * p[i] - adam.lr * clip(operator, limits, u, c, rate);
         }
         if (work & COLLECT) {
             for (int64_t j = size; j % GROUP; j++) bits[j] = 0;
@@ -170,20 +178,20 @@ static inline __attribute__((always_inline)) void part(
 }
 
 #define PART(work, operator) \
-    part(work, operator, job, c, from, n, desk->kept + t * desk->room, desk->room, desk->found + t)
+    part(work, operator, job, c, from, n, space->kept + t * space->room, space->room, space->found + t)
 #define EACH_OPERATOR(work) \
     if (job->operator == SMOOTH) PART(work, SMOOTH); \
     else if (job->operator == HARD) PART(work, HARD); \
     else PART(work, NONE)
 
 /* One pass over a matrix by all threads. Returns whether this kind of pass is there. */
-static int pass(int work, const Job *job, float c, const Desk *desk) {
-    int threads = desk->threads, unknown = 0;
+static int pass(int work, const Job *job, float c, const Workspace *space) {
+    int threads = space->threads, unknown = 0;
 #pragma omp parallel for num_threads(threads) schedule(static, 1) reduction(| : unknown) if (threads > 1)
     for (int t = 0; t < threads; t++) {
         int64_t from = job->n * t / threads / BLOCK * BLOCK;
         int64_t n = (t + 1 == threads ? job->n : job->n * (t + 1) / threads / BLOCK * BLOCK) - from;
-        desk->found[t] = (Found){0};
+        space->found[t] = (Found){0};
         switch (work) {
         case UPDATE | MOVE: EACH_OPERATOR(UPDATE | MOVE); break;
         case UPDATE | COLLECT | MOVE: EACH_OPERATOR(UPDATE | COLLECT | MOVE); break;
@@ -235,12 +243,12 @@ static double number(int32_t bits) {
 
 /* The quantile of the non-zero magnitudes from what a pass has kept: selection.among and quantile.interpolate for one
    matrix. Returns whether the guess was good enough. */
-static int select_quantile(Job *job, const Desk *desk) {
+static int select_quantile(Job *job, const Workspace *space) {
     int64_t size = 0, above = 0, zeros = 0, top = 0;
-    for (int t = 0; t < desk->threads; t++) {
-        const Found *found = desk->found + t;
-        if (found->kept > desk->room) return 0;
-        for (int64_t i = 0; i < found->kept; i++) desk->kept[size++] = desk->kept[t * desk->room + i];
+    for (int t = 0; t < space->threads; t++) {
+        const Found *found = space->found + t;
+        if (found->kept > space->room) return 0;
+        for (int64_t i = 0; i < found->kept; i++) space->kept[size++] = space->kept[t * space->room + i];
         above += found->above;
         zeros += found->zeros;
         top = found->top > top ? found->top : top;
@@ -254,7 +262,7 @@ static int select_quantile(Job *job, const Desk *desk) {
     int64_t rank = zeros + (int64_t)whole < job->n - 1 ? zeros + (int64_t)whole : job->n - 1;
     int64_t place = rank - (job->n - size - above);
     if (place < 0 || place >= size || (place == size - 1 && rank < job->n - 1)) return 0;
-    int32_t next = -1, bits = pick(desk->kept, size, place, &next);
+    int32_t next = -1, bits = pick(space->kept, size, place, &next);
     double low = number(bits), high = next < 0 ? low : number(next), step = high - low;
     if (low == high || fraction == 0) job->quantile = low;
     else if (isinf(high)) job->quantile = high;
@@ -264,14 +272,14 @@ static int select_quantile(Job *job, const Desk *desk) {
 }
 
 /* All jobs one after the other. Returns 0, or 1 for a kind of pass that is not there. */
-int adamw(Job *jobs, int64_t count, const Desk *shared) {
+int adamw(Job *jobs, int64_t count, const Workspace *shared) {
     for (Job *job = jobs; job < jobs + count; job++) {
-        Desk desk = *shared;
-        if (job->n < PARALLEL) desk.threads = 1;
-        if (!pass(job->first, job, job->threshold, &desk)) return 1;
-        job->found = job->first & COLLECT ? select_quantile(job, &desk) : 0;
+        Workspace space = *shared;
+        if (job->n < PARALLEL) space.threads = 1;
+        if (!pass(job->first, job, job->threshold, &space)) return 1;
+        job->found = job->first & COLLECT ? select_quantile(job, &space) : 0;
         if (!job->second || !job->found) continue;
-        if (!pass(job->second, job, (float)(job->multiple * job->quantile), &desk)) return 1;
+        if (!pass(job->second, job, (float)(job->multiple * job->quantile), &space)) return 1;
     }
     return 0;
 }

@@ -1,0 +1,203 @@
+"""AdamW's fused step: the same step as the plain path's in one pass over memory, or two.
+
+Two passes are needed where the threshold is a quantile of this step's update. The first then keeps what lies around
+the last step's quantile and selects from that, which is exact.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...arrays import on_host
+from ...clip import Clip
+from ...thresholds import State, Step
+from ..groups import HALF, Group, ParameterState, clips, layout_of
+from ..stages import stage_memory
+from .binding import as_plain, bind, is_plain
+from .cpu import CPUBackend
+from .plan import OPERATORS, AdamConstants, Backend, Brackets, KernelPlan, ThresholdSource
+
+_SMALL = 1 << 12  # entries of a matrix below which a batch of them is faster together, by the plain path
+_OPTIONS = ("post", "amsgrad", "clip_vectors", "blocks", "transposed", "flatten", "nonfinite", "fp32_state")
+
+BACKENDS: dict[str, type[Backend]] = {"cpu": CPUBackend}  # by device type
+
+
+class FusedAdamW:
+    """The fused step of one AdamW group. The plan is made at the first step and again when what it rests on changes."""
+
+    def __init__(self) -> None:
+        self.rest: list[Tensor] = []
+        self._params: list[Tensor] = []
+        self._options: list[Any] = []
+        self._taken: list[int] = []
+        self._states: list[ParameterState] = []
+        self._plan = _empty_plan()
+        self._backend: Backend | None = None
+        self._memory: State = {}
+        self._brackets = Brackets(0)
+
+    def bind(
+        self, params: list[Tensor], weights: list[Tensor], states: list[ParameterState], group: Group
+    ) -> list[int]:
+        """Make sure that the plan is that of these parameters; returns the positions of those it steps."""
+        if not self._fits(params, weights, states, group):
+            self._params, self._options = params, [group[name] for name in _OPTIONS]
+            self._make_plan(weights, states, group)
+        return self._taken
+
+    def step_(self, gradients: list[Tensor], group: Group) -> None:
+        """Step the bound parameters with these gradients, one for each."""
+        plan = self._plan
+        if self._backend is None or not plan.bindings:
+            return
+        plan.gradients = [as_plain(g, each.w) for g, each in zip(gradients, plan.bindings, strict=True)]
+        plan.constants = self._constants(group)
+        clip: Clip = group["post"]
+        when = Step(lr=float(group["lr"]), count=int(group["steps"]))
+        if plan.clipped:
+            self._set_thresholds(clip, when)
+        quantiles = self._backend.run(plan)
+        if plan.clipped and plan.q is not None:
+            self._finish(clip, when, quantiles.values)
+            self._brackets.follow(quantiles.values, quantiles.hit)
+
+    def _fits(self, params: list[Tensor], weights: list[Tensor], states: list[ParameterState], group: Group) -> bool:
+        """Tell whether the plan of the last step serves this one."""
+        if len(params) != len(self._params) or any(a is not b for a, b in zip(params, self._params, strict=True)):
+            return False
+        if any(group[name] is not value for name, value in zip(_OPTIONS, self._options, strict=True)):
+            return False
+        if any(not _takes_gradient(params[i], group) for i in self._taken):
+            return False
+        return all(each.holds(weights[i], states[i]) for i, each in zip(self._taken, self._plan.bindings, strict=True))
+
+    def _make_plan(self, weights: list[Tensor], states: list[ParameterState], group: Group) -> None:
+        """Put the matrices of all supported parameters into one table, the clipped ones first."""
+        supported = [i for i, p in enumerate(self._params) if _supports(p, weights[i], states[i], group)]
+        chosen = set(supported)
+        self.rest = [p for i, p in enumerate(self._params) if i not in chosen]
+        self._taken = sorted(supported, key=lambda i: not clips(group, "post", weights[i]))
+        self._backend, self._memory, self._plan = None, {}, _empty_plan()
+        if not self._taken:
+            return
+        taken = [weights[i] for i in self._taken]
+        counts = [_matrices(w, group)[0] if clips(group, "post", w) else 1 for w in taken]
+        owner = np.repeat(np.arange(len(taken)), counts)
+        first = np.concatenate([[0], np.cumsum(counts)])[owner].astype(np.int64)
+        sizes = np.array([w.numel() // count for w, count in zip(taken, counts, strict=True)], np.int64)[owner]
+        clipped = [w for w in taken if clips(group, "post", w)]
+        self._states = [states[i] for i in self._taken]
+        views = self._gather_memory(clipped, counts, group)
+        bindings = [bind(w, state, memory) for w, state, memory in zip(taken, self._states, views, strict=True)]
+        self._plan = KernelPlan(
+            bindings, owner, (np.arange(len(owner)) - first) * sizes, sizes, sum(counts[: len(clipped)])
+        )
+        if clipped:
+            self._plan.operator, self._plan.q = OPERATORS[group["post"].operator], group["post"].rule.level
+        self._plan.propagate = group["nonfinite"] == "propagate"
+        self._backend = BACKENDS[taken[0].device.type](self._plan)
+        self._brackets = Brackets(self._plan.clipped)
+
+    def _gather_memory(self, clipped: list[Tensor], counts: list[int], group: Group) -> list[State]:
+        """Join the rule's memory of all clipped matrices into one array per key, and return each parameter's views.
+
+        The views go into the optimizer's state. The arrays are numpy's, whose small operations cost the least: the
+        rules are the same in all libraries.
+        """
+        states = self._states
+        views: list[State] = [{} for _ in states]
+        if not clipped or not group["post"].has_memory:
+            return views
+        layout, clip = layout_of(group), group["post"]
+        own = [stage_memory("post", layout.matrices(w), state, clip) for w, state in zip(clipped, states, strict=False)]
+        for key in own[0]:
+            together = torch.cat([each[key].reshape(-1, 1, 1) for each in own])
+            parts = torch.split(together, counts[: len(clipped)])
+            for view, state, each, part in zip(views, states, own, parts, strict=False):
+                view[key] = state[f"post_{key}"] = part.view(each[key].shape)
+            self._memory[key] = together.numpy()
+        return views
+
+    def _constants(self, group: Group) -> list[AdamConstants]:
+        """Count the step of each parameter and return its constants, a single one where all are at the same step."""
+        steps = [state["step"] for state in self._states]
+        torch._foreach_add_(steps, 1)
+        counts = [step.item() for step in steps]
+        return [_constants(count, group) for count in (counts[:1] if len(set(counts)) == 1 else counts)]
+
+    def _set_thresholds(self, clip: Clip, when: Step) -> None:
+        """Write down each clipped matrix's threshold, as far as the rule can tell it before the data is seen."""
+        plan, rule, count = self._plan, clip.rule, self._plan.clipped
+        known = _per_matrix(rule.known(self._memory), count).astype(bool)
+        plan.multiple = _per_matrix(rule.threshold(np.ones((count, 1, 1), np.float32), self._memory, when)[0], count)
+        plan.threshold = plan.multiple
+        later = ThresholdSource.AWAITED if rule.has_memory else ThresholdSource.PROPORTIONAL
+        plan.source = np.where(known, ThresholdSource.KNOWN, later)
+        if plan.q is not None:
+            plan.has_guess, plan.low, plan.high = self._brackets.ends(plan.q)
+
+    def _finish(self, clip: Clip, when: Step, quantiles: NDArray[np.float64]) -> None:
+        """Give the quantiles to a rule that remembers, and move the matrices that waited for their threshold."""
+        if not clip.has_memory:
+            return
+        asked = quantiles.astype(np.float32).reshape(-1, 1, 1)
+        thresholds, memory = clip.rule.threshold(asked, self._memory, when)
+        waiting = np.flatnonzero(self._plan.source == ThresholdSource.AWAITED)
+        if len(waiting) and self._backend is not None:
+            self._backend.move(self._plan, waiting, _per_matrix(thresholds, len(quantiles))[waiting])
+        for key, value in memory.items():
+            self._memory[key][...] = value
+
+
+def _supports(p: Tensor, w: Tensor, state: ParameterState, group: Group) -> bool:
+    """Tell whether the kernel knows this case: contiguous fp32 on a CPU, no amsgrad, a clip by quantile or number."""
+    if group["amsgrad"] or not w.numel() or w.device.type not in BACKENDS or not on_host(w):
+        return False
+    if not (is_plain(w) and is_plain(state["exp_avg"]) and is_plain(state["exp_avg_sq"]) and _takes_gradient(p, group)):
+        return False
+    if not clips(group, "post", w):
+        return True
+    clip: Clip = group["post"]
+    count, n = _matrices(w, group)
+    known = clip.operator in OPERATORS and hasattr(clip.rule, "level") and not clip.preserve_rms
+    return known and layout_of(group).is_contiguous() and (count == 1 or n >= _SMALL)
+
+
+def _takes_gradient(p: Tensor, group: Group) -> bool:
+    """Tell whether the gradient is of the kind that the kernel reads, or that `fp32_state` makes so."""
+    g = p.grad
+    assert g is not None
+    if group["fp32_state"] and g.dtype in HALF:
+        return type(g) is Tensor and g.is_cpu and g.layout is torch.strided and g.is_contiguous()
+    return is_plain(g)
+
+
+def _matrices(w: Tensor, group: Group) -> tuple[int, int]:
+    """Return how many matrices there are in `w`, and how many entries each has."""
+    count = math.prod(layout_of(group).shape(w.shape)[:-2])
+    return count, w.numel() // max(count, 1)
+
+
+def _constants(step: float, group: Group) -> AdamConstants:
+    """Return the numbers of step `step` (1 at the first), with torch's bias corrections."""
+    beta1, beta2 = group["betas"]
+    first, lr = 1 - beta1**step, float(group["lr"])
+    a = first / math.sqrt(1 - beta2**step)
+    decay = 1 - lr * group["weight_decay"]
+    sign = -1.0 if group["maximize"] else 1.0
+    return AdamConstants(sign, beta1, 1 - beta1, beta2, 1 - beta2, a, group["eps"] * first, decay, lr)
+
+
+def _per_matrix(x: Any, count: int) -> NDArray[np.float64]:
+    """Return `x`, one value or one per matrix, as a vector of one per matrix."""
+    return np.broadcast_to(np.asarray(x, np.float64).ravel(), (count,))
+
+
+def _empty_plan() -> KernelPlan:
+    none = np.zeros(0, np.int64)
+    return KernelPlan([], none, none, none, 0)

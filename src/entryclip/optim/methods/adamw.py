@@ -1,0 +1,111 @@
+"""AdamW, as torch.optim.AdamW, with clips."""
+
+import warnings
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ...clip import Clip, smooth
+from ..direction import Direction
+from ..groups import Group, ParameterState, check_torch_flags
+from ..kernels.adamw import FusedAdamW
+from ..kernels.cpu import load_library
+from ..staged import Staged
+from .method import Method, chosen, defaults_of, register
+
+
+class AdamWMethod(Method):
+    """Moments m <- lerp(g, m, beta1) and v <- lerp(g^2, v, beta2), direction m / (sqrt(v) + eps) without their bias."""
+
+    name: ClassVar[str] = "adamw"
+    buffers: ClassVar[tuple[str, ...]] = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")
+    kernel = FusedAdamW
+
+    def options(self) -> Group:
+        return defaults_of(AdamW.__init__)
+
+    def check(self, group: Group) -> None:
+        if not all(0 <= beta < 1 for beta in group["betas"]):
+            raise ValueError(f"betas must be in [0, 1), got {group['betas']}")
+        if not group["eps"] >= 0:
+            raise ValueError(f"eps must be >= 0, got {group['eps']}")
+        if group["fused"]:
+            devices = {p.device.type for p in group["params"]}
+            if "cpu" in devices:
+                load_library()  # compiles here, not in the first step, and says so where there is no compiler
+            if devices - {"cpu"}:
+                warnings.warn("fused=True is for the CPU; on a device wrap the step in torch.compile", stacklevel=2)
+
+    def make_buffers_(self, w: Tensor, state: ParameterState, group: Group) -> None:
+        if "exp_avg" not in state:
+            state["step"] = torch.zeros((), dtype=torch.float32)  # never the default dtype: bf16 cannot count past 256
+            state["exp_avg"] = torch.zeros_like(w, memory_format=torch.preserve_format)
+            state["exp_avg_sq"] = torch.zeros_like(w, memory_format=torch.preserve_format)
+        if group["amsgrad"] and "max_exp_avg_sq" not in state:
+            state["max_exp_avg_sq"] = torch.zeros_like(w, memory_format=torch.preserve_format)
+
+    def update_(self, g: Tensor, w: Tensor, state: ParameterState, group: Group) -> None:
+        self.make_buffers_(w, state, group)
+        beta1, beta2 = group["betas"]
+        state["step"] += 1
+        state["exp_avg"].lerp_(g, 1 - beta1)
+        state["exp_avg_sq"].mul_(beta2).addcmul_(g, g, value=1 - beta2)
+        if group["amsgrad"]:
+            torch.maximum(state["max_exp_avg_sq"], state["exp_avg_sq"], out=state["max_exp_avg_sq"])
+
+    def direction(self, g: Tensor | None, w: Tensor, state: ParameterState, group: Group) -> Direction:
+        (beta1, beta2), step = group["betas"], state["step"]
+        if not torch.compiler.is_compiling():
+            step = step.item()  # torch keeps it on the host, so nothing waits
+        second = state["max_exp_avg_sq" if group["amsgrad"] else "exp_avg_sq"]
+        denominator = second.sqrt().div_((1 - beta2**step) ** 0.5).add_(group["eps"])
+        return Direction(state["exp_avg"], denominator, divisor=1 - beta1**step)
+
+    def can_direct(self, g: Tensor | None, state: ParameterState, group: Group) -> bool:
+        return "exp_avg" in state
+
+
+class AdamW(Staged):
+    """torch.optim.AdamW with entry-wise clipping of the update: the paper's post-clipping, by default `smooth(0.995)`.
+
+    Smooth shrinkage takes the update's root mean square down to about 60 %, which acts like a smaller learning rate:
+    retune it (the paper's best is 3 times larger) or pass `post=smooth(0.995, preserve_rms=True)` to keep the old one.
+    (That keeps what a spike adds to the root mean square, too: it is for updates without one.)
+    With `post=None` it takes torch's steps to the bit. Matrices are clipped; vectors and scalars only with
+    `clip_vectors=True`.
+
+    >>> import torch
+    >>> w = torch.nn.Parameter(torch.zeros(8, 8))
+    >>> w.grad = torch.ones(8, 8)
+    >>> optimizer = AdamW([w], lr=1e-2, weight_decay=0.0)
+    >>> optimizer.step()
+    >>> optimizer.param_groups[0]["post"], round(w.max().item(), 5)     # 1e-2 / e: all entries are equal
+    (smooth_shrinkage(q=0.995), -0.00368)
+    """
+
+    method: ClassVar[Method] = register(AdamWMethod())
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        grad: Clip | None = None,
+        post: Clip | None = smooth(0.995),  # noqa: B008 - frozen
+        nonfinite: str = "propagate",
+        clip_vectors: bool = False,
+        fp32_state: bool = False,
+    ):
+        check_torch_flags(capturable=capturable, differentiable=differentiable)
+        super().__init__(params, chosen(defaults_of(AdamW.__init__), locals()))

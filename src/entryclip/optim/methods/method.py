@@ -1,0 +1,126 @@
+"""What an optimization method is: its options, its buffers, and how a gradient becomes a direction.
+
+A param group follows one `Method` object; `Staged` runs the loop around it. A new method is a subclass of `Method`
+whose object is handed to a group (`{"params": ..., "method": MyMethod()}`) or to a subclass of `Staged`. `register`
+gives it a name that groups can use instead.
+"""
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torch import Tensor
+
+from ..direction import Direction
+from ..groups import Group, ParameterState
+
+if TYPE_CHECKING:
+    from ..kernels.plan import FusedStep
+
+_TORCH_FLAGS = ("foreach", "capturable", "differentiable")  # taken for torch's sake, never kept in a group
+
+
+class Method(ABC):
+    """The mathematics of one optimization method, without any state of its own.
+
+    The state of a parameter (its buffers) and the options of its group are arguments of every call. All tensors of one
+    call have the parameter's shape; `w` is the parameter, or its fp32 copy with `fp32_state`.
+    """
+
+    name: ClassVar[str]
+    buffers: ClassVar[tuple[str, ...]] = ()  # the keys of the state whose tensors have the parameter's shape
+    has_sign: ClassVar[bool] = False  # whether a matrix sign follows the direction, so that the `pre` stage exists
+    kernel: "ClassVar[type[FusedStep] | None]" = None  # does the whole step of a group with `fused=True`
+
+    @abstractmethod
+    def options(self) -> Group:
+        """Return the method's options with their defaults, `lr` and `weight_decay` among them."""
+
+    def check(self, group: Group) -> None:  # noqa: B027 - most have none
+        """Raise where the method's own options make no sense."""
+
+    def make_buffers_(self, w: Tensor, state: ParameterState, group: Group) -> None:  # noqa: B027 - most have none
+        """Make the buffers that `state` lacks."""
+
+    @abstractmethod
+    def update_(self, g: Tensor, w: Tensor, state: ParameterState, group: Group) -> None:
+        """Take the gradient into the buffers of `state`, which are made on first use."""
+
+    @abstractmethod
+    def direction(self, g: Tensor | None, w: Tensor, state: ParameterState, group: Group) -> Direction:
+        """Return the direction that the present buffers give; nothing is changed.
+
+        The gradient is needed only where `can_direct` says so.
+        """
+
+    def can_direct(self, g: Tensor | None, state: ParameterState, group: Group) -> bool:
+        """Tell whether `direction` can be called: the buffers exist, and the gradient where it is read."""
+        return "momentum_buffer" in state and (g is not None or not group["nesterov"])
+
+    def sign(self, m: Tensor, group: Group) -> Tensor:
+        """Return the matrix sign of each matrix of `m`, of shape (..., rows, columns), for a method that has one."""
+        raise NotImplementedError(f"{self} has no matrix sign")
+
+    def update_after_sign_(self, o: Tensor, state: ParameterState, group: Group) -> None:  # noqa: B027 - most have none
+        """Take the matrix sign `o` into buffers that follow it; by default there are none."""
+
+    def from_sign(self, o: Tensor, state: ParameterState, group: Group) -> Tensor:
+        """Return the update that the matrix sign `o` gives; by default `o` itself. Nothing is changed."""
+        return o
+
+    def decay_(self, w: Tensor, group: Group) -> None:
+        """Apply decoupled weight decay, which is never clipped."""
+        if group["weight_decay"] != 0:
+            w.mul_(1 - group["lr"] * group["weight_decay"])
+
+    def batches(self, params: list[Tensor], group: Group) -> Iterator[list[Tensor]]:
+        """Yield the parameters in the batches that are stepped together: by default one by one."""
+        yield from ([p] for p in params)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"<method {self.name}>"
+
+    def __deepcopy__(self, memo: object) -> "Method":
+        return self  # an object without state: copies of an optimizer share it
+
+
+METHODS: dict[str, Method] = {}  # by the name that a param group may use
+
+
+def register(method: Method) -> Method:
+    """Make `method` known by its name; a second method of the same name is refused."""
+    known = METHODS.setdefault(method.name, method)
+    if type(known) is not type(method):
+        raise ValueError(
+            f"there is a method named {method.name!r} already, {type(known).__name__}: choose another name"
+        )
+    return known
+
+
+def find_method(given: Any) -> Method:
+    """Return the method of a group: the object itself, or the registered one of that name."""
+    if isinstance(given, Method):
+        return given
+    if not isinstance(given, str) or given not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(sorted(METHODS))} or a Method object, got {given!r}")
+    return METHODS[given]
+
+
+def defaults_of(constructor: Callable[..., Any]) -> Group:
+    """Return the options that an optimizer's constructor takes, with their defaults.
+
+    Its signature is the one place where they are written.
+    """
+    found = inspect.signature(constructor).parameters.values()
+    return {
+        each.name: each.default for each in found if each.default is not each.empty and each.name not in _TORCH_FLAGS
+    }
+
+
+def chosen(options: Group, given: Mapping[str, Any]) -> Group:
+    """Return the values of `options` that a constructor was given, out of its `locals()`."""
+    return {name: given[name] for name in options}

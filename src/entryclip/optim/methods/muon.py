@@ -1,0 +1,152 @@
+"""Muon: momentum, then the matrix sign, as torch.optim.Muon, with clips."""
+
+import math
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ...clip import Clip, smooth
+from ...dtensor import groups, is_spread
+from ...matrix.iterations import NEWTON_SCHULZ
+from ...matrix.sign import msign
+from ...operators import global_clip
+from ..direction import Direction
+from ..groups import Group, ParameterState, layout_of
+from ..staged import Staged
+from .method import Method, chosen, defaults_of, register
+
+_STACK = 1 << 22  # entries whose matrix signs are taken together, on a device
+_CACHED = 1 << 17  # the same on a CPU, which gains nothing from a stack that leaves its cache
+
+
+class MuonMethod(Method):
+    """Momentum m <- lerp(g, m, momentum), direction msign(m), or of lerp(g, m, momentum) again with `nesterov`."""
+
+    name: ClassVar[str] = "muon"
+    buffers: ClassVar[tuple[str, ...]] = ("momentum_buffer",)
+    has_sign: ClassVar[bool] = True
+
+    def options(self) -> Group:
+        return defaults_of(Muon.__init__)
+
+    def check(self, group: Group) -> None:
+        if not 0 <= group["momentum"] < 1:
+            raise ValueError(f"momentum must be in [0, 1), got {group['momentum']}")
+        if group["adjust_lr_fn"] not in _SCALES:
+            known = ", ".join(map(str, _SCALES))
+            raise ValueError(f"adjust_lr_fn must be one of {known}, got {group['adjust_lr_fn']!r}")
+        try:
+            msign(torch.ones(1, 1), group["sign"])
+        except ValueError as error:
+            raise ValueError(f"sign is what msign calls its method: {error}") from None
+        steps, coefficients = group["ns_steps"], group["ns_coefficients"]
+        if not (isinstance(steps, int) and 0 < steps < 100 and len(coefficients) == 3):
+            raise ValueError(
+                f"ns_steps must be from 1 to 99 and ns_coefficients three numbers, got {steps} and {coefficients}"
+            )
+        for stage in ("pre", "post"):
+            if group[stage] is not None and group[stage].operator is global_clip:
+                effect = "shrinks the orthogonalised update" if stage == "post" else "is undone by the matrix sign"
+                warnings.warn(f"a global norm clip at stage {stage} of a Muon group {effect}", stacklevel=2)
+        for p in group["params"]:
+            if p.ndim < 2:
+                raise ValueError(f"Muon takes matrices, got a parameter of shape {tuple(p.shape)}: use AdamW for it")
+
+    def update_(self, g: Tensor, w: Tensor, state: ParameterState, group: Group) -> None:
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(g, memory_format=torch.preserve_format)
+        state["momentum_buffer"].lerp_(g, 1 - group["momentum"])
+
+    def direction(self, g: Tensor | None, w: Tensor, state: ParameterState, group: Group) -> Direction:
+        m = state["momentum_buffer"]
+        if group["nesterov"]:
+            assert g is not None
+            m = g.lerp(m, group["momentum"])
+        rows, columns = layout_of(group).shape(w.shape)[-2:]
+        return Direction(m, scale=_SCALES[group["adjust_lr_fn"]](rows, columns), fresh=group["nesterov"])
+
+    def sign(self, m: Tensor, group: Group) -> Tensor:
+        own_steps = (tuple(group["ns_coefficients"]),) * group["ns_steps"]
+        return msign(m, own_steps if group["sign"] == "newton_schulz" else group["sign"], dtype=group["precision"])
+
+    def batches(self, params: list[Tensor], group: Group) -> Iterator[list[Tensor]]:
+        """Yield parameters of one shape and dtype together, in stacks of bounded size."""
+        alike: dict[Any, list[Tensor]] = {}
+        for p in params:
+            alike.setdefault((p.shape, p.dtype, p.device, getattr(p, "placements", None)), []).append(p)
+        for same in alike.values():
+            size = _stack_size(same[0])
+            yield from (same[i : i + size] for i in range(0, len(same), size))
+
+
+def _stack_size(p: Any) -> int:
+    """Return how many matrices like `p` to take together: a stack of bounded size, or one for each process."""
+    if is_spread(p):
+        return max([group.size() for group in groups(p)], default=1)
+    limit = min(_STACK, _CACHED) if p.device.type == "cpu" else _STACK
+    return max(limit // max(p.numel(), 1), 1)
+
+
+def _original(rows: int, columns: int) -> float:
+    return math.sqrt(max(1, rows / columns)) if columns else 1.0
+
+
+def _match_rms_adamw(rows: int, columns: int) -> float:
+    return 0.2 * math.sqrt(max(rows, columns))
+
+
+def _unscaled(rows: int, columns: int) -> float:
+    return 1.0
+
+
+_SCALES = {
+    None: _original,
+    "original": _original,
+    "match_rms_adamw": _match_rms_adamw,
+    "none": _unscaled,
+}
+
+
+class Muon(Staged):
+    """torch.optim.Muon with entry-wise clipping of the momentum before the matrix sign: the paper's pre-clipping.
+
+    `adjust_lr_fn` scales the update: "original" (or None) by sqrt(max(1, rows/columns)), "match_rms_adamw", the
+    paper's, by 0.2 sqrt(max(rows, columns)), "none" not at all. `sign` names the algorithm of the matrix sign, as in
+    `entryclip.msign`, and `precision` the dtype of its iterations (default: by device). `eps` is there for torch's
+    sake: no gradient is too small. Parameters of more than two dimensions are batches of matrices.
+
+    >>> import torch
+    >>> w = torch.nn.Parameter(torch.zeros(4, 4))
+    >>> w.grad = torch.diag(torch.tensor([1.0, 2.0, 3.0, 4.0]))
+    >>> Muon([w], lr=0.1, sign="svd", pre=None).step()
+    >>> torch.linalg.svdvals(w.data)
+    tensor([0.1000, 0.1000, 0.1000, 0.1000])
+    """
+
+    method: ClassVar[Method] = register(MuonMethod())
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float | Tensor = 1e-3,
+        weight_decay: float = 0.1,
+        momentum: float = 0.95,
+        nesterov: bool = True,
+        ns_coefficients: tuple[float, float, float] = NEWTON_SCHULZ[0],
+        eps: float = 1e-7,
+        ns_steps: int = 5,
+        adjust_lr_fn: str | None = None,
+        *,
+        sign: str = "newton_schulz",
+        precision: torch.dtype | None = None,
+        maximize: bool = False,
+        grad: Clip | None = None,
+        pre: Clip | None = smooth(0.99),  # noqa: B008 - frozen
+        post: Clip | None = None,
+        nonfinite: str = "propagate",
+        fp32_state: bool = False,
+    ):
+        super().__init__(params, chosen(defaults_of(Muon.__init__), locals()))

@@ -1,0 +1,102 @@
+"""Stochastic gradient descent with momentum, as torch.optim.SGD, with clips."""
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from ...clip import Clip
+from ..direction import Direction
+from ..groups import Group, ParameterState, check_torch_flags
+from ..staged import Staged
+from .method import Method, chosen, defaults_of, register
+
+
+class SGDMethod(Method):
+    """Momentum m <- momentum m + (1 - dampening) g, direction m, or g + momentum m with `nesterov`."""
+
+    name: ClassVar[str] = "sgd"
+    buffers: ClassVar[tuple[str, ...]] = ("momentum_buffer",)
+
+    def options(self) -> Group:
+        return defaults_of(SGD.__init__)
+
+    def check(self, group: Group) -> None:
+        if group["momentum"] < 0:
+            raise ValueError(f"momentum must be >= 0, got {group['momentum']}")
+        if group["nesterov"] and (group["momentum"] <= 0 or group["dampening"] != 0):
+            raise ValueError("nesterov needs a momentum above 0 and no dampening")
+
+    def update_(self, g: Tensor, w: Tensor, state: ParameterState, group: Group) -> None:
+        if group["momentum"] == 0:
+            return
+        g = _with_decay(g, w, group)
+        if state.get("momentum_buffer") is None:
+            state["momentum_buffer"] = g.detach().clone()
+        else:
+            state["momentum_buffer"].mul_(group["momentum"]).add_(g, alpha=1 - group["dampening"])
+
+    def direction(self, g: Tensor | None, w: Tensor, state: ParameterState, group: Group) -> Direction:
+        if group["momentum"] != 0 and not group["nesterov"]:
+            return Direction(state["momentum_buffer"])
+        assert g is not None
+        if group["momentum"] == 0:
+            return Direction(_with_decay(g, w, group))
+        return Direction(_with_decay(g, w, group).add(state["momentum_buffer"], alpha=group["momentum"]))
+
+    def can_direct(self, g: Tensor | None, state: ParameterState, group: Group) -> bool:
+        return g is not None if group["momentum"] == 0 else super().can_direct(g, state, group)
+
+    def decay_(self, w: Tensor, group: Group) -> None:
+        if _is_clipped(group):
+            super().decay_(w, group)
+
+
+def _with_decay(g: Tensor, w: Tensor, group: Group) -> Tensor:
+    """Return the gradient with torch's coupled weight decay, unless a clip would see the decay."""
+    return g if group["weight_decay"] == 0 or _is_clipped(group) else g.add(w, alpha=group["weight_decay"])
+
+
+def _is_clipped(group: Group) -> bool:
+    return group["grad"] is not None or group["post"] is not None
+
+
+class SGD(Staged):
+    """torch.optim.SGD with entry-wise clipping: without clips it takes the same steps to the bit.
+
+    `grad` clips the gradient before momentum, `post` the direction. Weight decay is not clipped: with a clip at either
+    stage it acts on the weights directly (decoupled), which without momentum is the same.
+
+    >>> import torch
+    >>> import entryclip as ec
+    >>> w = torch.nn.Parameter(torch.zeros(2, 2))
+    >>> w.grad = torch.tensor([[1.0, 2.0], [3.0, 1000.0]])
+    >>> SGD([w], lr=1.0, post=ec.Clip(ec.hard_clip, ec.Fixed(3.0))).step()
+    >>> w.data
+    tensor([[-1., -2.],
+            [-3., -3.]])
+    """
+
+    method: ClassVar[Method] = register(SGDMethod())
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float | Tensor = 1e-3,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: float = 0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        grad: Clip | None = None,
+        post: Clip | None = None,
+        nonfinite: str = "propagate",
+        clip_vectors: bool = False,
+        fp32_state: bool = False,
+    ):
+        check_torch_flags(differentiable=differentiable, fused=fused)
+        super().__init__(params, chosen(defaults_of(SGD.__init__), locals()))
