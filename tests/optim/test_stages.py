@@ -158,7 +158,7 @@ def test_muon_takes_equal_shapes_together_and_others_apart(monkeypatch):
     params = [torch.nn.Parameter(torch.ones(shape)) for shape in shapes]
     for p in params:
         p.grad = torch.ones_like(p)
-    together = [len(batch) for batch in optim.Muon.batches(params)]
+    together = [len(batch) for batch in optim.Muon.method.batches(params, {})]
     assert together == [3, 1, 1]
     results = []
     for limit in (1, 1 << 22):

@@ -1,4 +1,4 @@
-"""C code of this package, compiled for this machine when first asked for and kept for the next time.
+"""Compile the C code of this package for this machine at first use, and keep the library for the next time.
 
 The shared library lies in a folder that only its owner may write to ($XDG_CACHE_HOME or ~/.cache, entryclip/), under a
 name made of the source, the compiler and the processor: another version, compiler or machine has another file.
@@ -22,7 +22,7 @@ _MACHINE = [["-march=native", "-mprefer-vector-width=512", "-fopenmp"], ["-march
 
 @functools.cache
 def library(source: Path) -> ctypes.CDLL:
-    """The library compiled from this file; a clear error where there is no C compiler."""
+    """Return the library compiled from this file; a RuntimeError says so where there is no C compiler."""
     compiler = _compiler()
     path = _folder() / f"{source.stem}-{_fingerprint(source, compiler)}.so"
     if not path.exists():
@@ -31,7 +31,7 @@ def library(source: Path) -> ctypes.CDLL:
 
 
 def _compiler() -> list[str]:
-    """What `CC` says, else the first of cc, gcc and clang."""
+    """Return the compiler's command: `CC` if set, else the first of cc, gcc and clang that is there."""
     if wanted := os.environ.get("CC"):
         return shlex.split(wanted)
     for name in ("cc", "gcc", "clang"):
@@ -47,7 +47,7 @@ def _fingerprint(source: Path, compiler: list[str]) -> str:
 
 
 def _processor() -> bytes:
-    """What tells processors apart: a home folder may be shared by several kinds of machine."""
+    """Return a description that tells processors apart: several kinds of machine may share a home folder."""
     try:
         lines = Path("/proc/cpuinfo").read_bytes().splitlines()
     except OSError:
@@ -58,7 +58,7 @@ def _processor() -> bytes:
 
 
 def _folder() -> Path:
-    """A folder of the user's own; for this process alone where there is none to be had."""
+    """Return a folder that only the user may write to; one for this process alone where there is none."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = base / "entryclip"
     try:
@@ -72,7 +72,7 @@ def _folder() -> Path:
 
 
 def _compile(compiler: list[str], source: Path, path: Path) -> None:
-    """Compile into a file of another name, then rename: two processes at once do not disturb each other."""
+    """Compile into a temporary file and rename it, so that two processes at once do not disturb each other."""
     handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".tmp")
     os.close(handle)
     try:

@@ -81,6 +81,13 @@ class Method(ABC):
     def __str__(self) -> str:
         return self.name
 
+    def __eq__(self, other: object) -> bool:
+        """Compare as the same kind of method, or with its name: `group["method"] == "muon"`."""
+        return other == self.name if isinstance(other, str) else type(other) is type(self)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     def __repr__(self) -> str:
         return f"<method {self.name}>"
 
