@@ -58,10 +58,10 @@ def test_python_m_and_help():
 @pytest.mark.parametrize(
     ("absent", "arguments", "line"),
     [
-        ("tyro", ["reproduce", "all"], "entryclip reproduce needs tyro: pip install 'entryclip[lab]'"),
-        ("jinja2", ["report"], "entryclip report needs jinja2: pip install 'entryclip[lab]'"),
-        ("tokenizers", ["train"], "entryclip train needs tokenizers: pip install 'entryclip[lm]'"),
-        ("tiktoken", ["data", "prepare"], "entryclip data needs tiktoken: pip install 'entryclip[lm]'"),
+        ("tyro", ["reproduce", "all"], "reproduce needs tyro: pip install 'entryclip[lab]'"),
+        ("jinja2", ["report"], "report needs jinja2: pip install 'entryclip[lab]'"),
+        ("tokenizers", ["train"], "train needs tokenizers: pip install 'entryclip[lm]'"),
+        ("tiktoken", ["data", "prepare"], "data needs tiktoken: pip install 'entryclip[lm]'"),
         ("tyro", ["--help"], f"the commands {COMMANDS} need more packages: pip install 'entryclip[lab]'"),
         ("rich", [], f"the commands {COMMANDS} need more packages: pip install 'entryclip[lab]'"),
     ],

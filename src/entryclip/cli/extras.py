@@ -30,7 +30,7 @@ def missing(command: str) -> str | None:
     if command not in EXTRAS:
         return f"the commands {', '.join(EXTRAS)} need more packages: {install}"
     absent = ", ".join(package for extra in extras for package in _absent(extra))
-    return f"entryclip {command} needs {absent}: {install}"
+    return f"{command} needs {absent}: {install}"
 
 
 def with_remedy(error: ImportError) -> str:
