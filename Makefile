@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
 .PHONY: reproduce test bench lint clean
 
-reproduce: .venv/.experiments  ## every experiment of the paper in its quick version, and a report
+reproduce: .venv/.lab  ## every study of the paper in its quick version, and a report
 	$(BIN)/entryclip reproduce all --quick --stale recompute
 
 test: .venv/.dev  ## the test suite, the README's and the docstrings' examples among it
@@ -22,8 +22,8 @@ lint: .venv/.dev
 clean:
 	rm -rf .venv out
 
-.venv/.experiments: pyproject.toml constraints.txt | .venv
-	$(PIP) --editable '.[experiments]'
+.venv/.lab: pyproject.toml constraints.txt | .venv
+	$(PIP) --editable '.[lab,lm]'
 	@touch $@
 
 .venv/.dev: pyproject.toml constraints.txt | .venv

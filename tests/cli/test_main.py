@@ -1,9 +1,12 @@
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
-from entryclip.cli import main
+from entryclip.cli import extras, main
 from entryclip.lab import paper as experiments
 
 COMMANDS = "reproduce, sweep, train, diagnose, theory, report, data"
@@ -52,7 +55,32 @@ def test_python_m_and_help():
     assert all(command in done.stdout for command in ("reproduce", "sweep", "report"))
 
 
-def test_without_the_extra_it_says_what_to_install(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "tyro", None)
-    assert main(["reproduce", "all"]) == 2
-    assert "pip install 'entryclip[experiments]'" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("absent", "arguments", "line"),
+    [
+        ("tyro", ["reproduce", "all"], "reproduce needs tyro: pip install 'entryclip[lab]'"),
+        ("jinja2", ["report"], "report needs jinja2: pip install 'entryclip[lab]'"),
+        ("tokenizers", ["train"], "train needs tokenizers: pip install 'entryclip[lm]'"),
+        ("tiktoken", ["data", "prepare"], "data needs tiktoken: pip install 'entryclip[lm]'"),
+        ("tyro", ["--help"], f"the commands {COMMANDS} need more packages: pip install 'entryclip[lab]'"),
+        ("rich", [], f"the commands {COMMANDS} need more packages: pip install 'entryclip[lab]'"),
+    ],
+)
+def test_without_an_extra_a_command_names_it_in_one_line(monkeypatch, capsys, absent, arguments, line):
+    monkeypatch.setitem(sys.modules, absent, None)
+    assert main(arguments) == 2
+    assert capsys.readouterr().err == f"entryclip: {line}\n"
+
+
+def test_commands_of_the_lab_do_not_need_the_packages_of_the_language_model(monkeypatch, tmp_path, capsys):
+    for package in extras.PACKAGES["lm"]:
+        monkeypatch.setitem(sys.modules, package, None)
+    assert main(["reproduce", "operators", "--quick", "--jobs", "1", "--out", str(tmp_path)]) == 0
+
+
+def test_the_table_of_extras_is_that_of_the_project():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    for extra, packages in extras.PACKAGES.items():
+        required = project["optional-dependencies"][extra]
+        assert sorted(packages) == sorted(re.split("[<>=]", each)[0] for each in required)
+    assert sorted(extras.EXTRAS) == sorted(COMMANDS.split(", "))

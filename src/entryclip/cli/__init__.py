@@ -1,28 +1,34 @@
-"""The command `entryclip`, one file per command; `app` has the list of them. Only here are paths read."""
+"""The `entryclip` command. Each subcommand has a file of its own; `app` lists them.
 
-import importlib.util
+Only this package reads arguments, paths and the environment.
+"""
+
 import shlex
 import sys
 from collections.abc import Sequence
 
-from .stopping import Stopped, orderly
+from .extras import missing, with_remedy
+from .stopping import Stopped, stops_raised
 from .terminal import fail
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The entry point; returns the exit code. Bad input is one line on standard error and exit code 2.
+    """Run the command line and return the exit code.
 
-    1: a unit failed. 128 + a signal's number: stopped by it.
+    0 is success, 1 a unit of work that failed, 2 bad input or a missing package (one line on standard error), and
+    128 + n a stop by signal n.
     """
-    if importlib.util.find_spec("tyro") is None:
-        return fail("the commands need more packages: pip install 'entryclip[experiments]'")
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if line := missing(arguments[0] if arguments else ""):
+        return fail(line)
     from .app import run
 
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        with orderly():
+        with stops_raised():
             return run(arguments)
-    except (ValueError, OSError, ImportError) as error:
+    except ImportError as error:
+        return fail(with_remedy(error))
+    except (ValueError, OSError) as error:
         return fail(str(error))
     except Stopped as stop:
         again = shlex.join(["entryclip", *arguments])

@@ -1,4 +1,4 @@
-"""The list of commands. A new one is a function in a file of its own, and its name here."""
+"""The list of commands. A new command is a function in a file of its own, a name here and a line in `extras`."""
 
 from collections.abc import Sequence
 
@@ -14,15 +14,15 @@ from .train import train
 
 COMMANDS: tuple[Command, ...] = (reproduce, sweep, train, diagnose, theory, report)
 DATA: tuple[Command, ...] = (prepare, fineweb)  # `entryclip data ...`
-DESCRIPTION = "Spectral control of gradients by entry-wise clipping: the paper's experiments and what came of them."
+DESCRIPTION = "Entry-wise clipping of gradients: diagnose a model, run the paper's studies, train its language model."
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command that the arguments ask for; returns its exit code."""
+    """Run the command that the arguments name and return its exit code."""
     app, data = tyro.extras.SubcommandApp(), tyro.extras.SubcommandApp()
     for command in COMMANDS:
         app.command(deferred(command))
     for command in DATA:
         data.command(deferred(command))
-    app.command(data, name="data", help="Shards of tokens for the language model: made from text, or fetched.")
+    app.command(data, name="data", help="Make token shards for the language model from text, or download them.")
     return int(parse(app, DESCRIPTION, arguments)())

@@ -1,4 +1,4 @@
-"""Arguments to a call of a command. Whatever is wrong with them is one line, where tyro draws a box of several."""
+"""Parse arguments into a call of a command. An error in them is one line, where tyro prints a box of several lines."""
 
 import functools
 import io
@@ -18,9 +18,10 @@ _NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
 
 
 def parse(app: tyro.extras.SubcommandApp, description: str, arguments: Sequence[str]) -> Callable[[], int]:
-    """What the arguments ask for, ready to be called; the commands of `app` are `deferred`.
+    """Return the call that the arguments ask for; the commands of `app` must be `deferred`.
 
-    What tyro refuses it prints before it exits, so we read that; nothing of the command itself runs meanwhile.
+    tyro prints its errors and exits, so the printed text is caught and turned into a ValueError. The command itself
+    does not run yet, so that nothing of its own output is caught.
     """
     printed = io.StringIO()
     settings = tyro.conf.FlagCreatePairsOff, tyro.conf.UseAppendAction
@@ -33,12 +34,12 @@ def parse(app: tyro.extras.SubcommandApp, description: str, arguments: Sequence[
         if end.code == 2:
             raise ValueError(one_line(printed.getvalue())) from None
         raise
-    sys.stderr.write(printed.getvalue())  # a warning, perhaps
+    sys.stderr.write(printed.getvalue())  # warnings
     return call
 
 
 def deferred(command: Command) -> Callable[..., Callable[[], int]]:
-    """A function of the same arguments that only remembers them."""
+    """Return a function of the same arguments that returns the call instead of making it."""
 
     @functools.wraps(command)
     def later(*arguments: Any, **options: Any) -> Callable[[], int]:
@@ -48,7 +49,7 @@ def deferred(command: Command) -> Callable[..., Callable[[], int]]:
 
 
 def one_line(box: str) -> str:
-    """The words in a box, without its title; what rules divide in it is divided by semicolons.
+    """Return the text of a printed box without its title; semicolons replace the rules that divide it.
 
     >>> one_line("╭─ Title ─╮\\n│ --jobs   │\\n│   is bad │\\n│ ──────── │\\n│ see help │\\n╰─────────╯")
     '--jobs is bad; see help'
@@ -59,7 +60,7 @@ def one_line(box: str) -> str:
 
 
 def _registry() -> ConstructorRegistry:
-    """Numbers that say what they must be, where tyro passes on Python's own words."""
+    """Return a registry in which a bad number is reported as such, instead of in the words of Python's `int`."""
     registry = ConstructorRegistry()
 
     @registry.primitive_rule

@@ -1,23 +1,23 @@
-"""What is said to the user, and what is refused."""
+"""Messages to the user on standard output and standard error."""
 
 import sys
 from collections.abc import Sequence
 
 
 def say(line: str) -> None:
-    """A line on standard output."""
+    """Print a line on standard output."""
     from rich.console import Console
 
     Console().print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 def fail(message: str, code: int = 2) -> int:
-    """A line on standard error; returns the exit code."""
+    """Print a line on standard error and return the exit code."""
     sys.stderr.write(f"entryclip: {message}\n")
     return code
 
 
 def check_choice(option: str, value: str, allowed: Sequence[str]) -> None:
-    """Refuse a value that is not allowed."""
+    """Raise a ValueError if `value` is not one of the allowed values of an option."""
     if value not in allowed:
         raise ValueError(f"{option} must be one of {', '.join(allowed)}, got {value!r}")

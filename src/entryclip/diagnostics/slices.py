@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from ..layout import Layout
-from ..optim.build import is_fused, routes
+from ..optim.routing import is_fused, routes
 
 _HEADS = ("heads", "num_heads", "n_head", "n_heads", "num_attention_heads")
 

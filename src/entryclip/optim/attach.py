@@ -1,4 +1,4 @@
-"""Entry-wise clipping of the gradients of any torch optimizer, from outside."""
+"""Clip the gradients that any torch optimizer sees, without changing the optimizer's class."""
 
 from types import MethodType, TracebackType
 from typing import Any
@@ -13,10 +13,12 @@ from .finite import propagated
 
 
 def attach(optimizer: Optimizer, *, grad: Clip, clip_vectors: bool = False) -> "Attached":
-    """Clip the gradients that `optimizer` sees in every step; the parameters' `.grad` are what they were afterwards.
+    """Make `optimizer` step with clipped gradients from now on; return the handle that undoes it.
 
-    Under a GradScaler the clip sees unscaled gradients, and an overflow still makes the scaler skip. What cannot be
-    done right is refused: a closure (it would make new gradients inside the step) and scaling inside a fused step.
+    The `.grad` of the parameters are the same after a step as before it. Parameters with fewer than two dimensions are
+    not clipped unless `clip_vectors` is set. Under a GradScaler the clip sees unscaled gradients, and an overflow still
+    makes the scaler skip the step. Two uses are refused with a ValueError: a closure, which would make new gradients
+    inside the step, and an optimizer that unscales inside its own fused step.
 
     >>> import entryclip as ec
     >>> w = torch.nn.Parameter(torch.zeros(1, 2))
@@ -36,30 +38,30 @@ def attach(optimizer: Optimizer, *, grad: Clip, clip_vectors: bool = False) -> "
 
 
 class Attached:
-    """A clip on an optimizer's step, until `undo()`; also a context manager."""
+    """A clip in front of an optimizer's step. It stays until `undo()`, or to the end of a `with` block."""
 
     def __init__(self, optimizer: Optimizer, clip: Clip, clip_vectors: bool):
         self.optimizer, self.clip, self.clip_vectors = optimizer, clip, clip_vectors
         self.steps = 0
         self._memory: dict[Tensor, State] = {}
-        self._own = optimizer.__dict__.get("step")  # a scheduler's wrapper, if there is one
+        self._own = optimizer.__dict__.get("step")  # set where a scheduler has wrapped it
         self._step = optimizer.step
 
-        def step(_: Optimizer, closure: Any = None) -> Any:  # a scheduler made later binds it to the optimizer anew
+        def step(_: Optimizer, closure: Any = None) -> Any:  # a later scheduler rebinds this to the optimizer
             return self.step(closure)
 
         vars(step).update(vars(getattr(optimizer.step, "__func__", optimizer.step)), _entryclip=True)
         optimizer.step = MethodType(step, optimizer)  # type: ignore[method-assign]
 
     def undo(self) -> None:
-        """Give the optimizer its own step back."""
+        """Restore the optimizer's own step."""
         if self._own is None:
             self.optimizer.__dict__.pop("step", None)
         else:
             self.optimizer.step = self._own  # type: ignore[method-assign]
 
     def step(self, closure: Any = None) -> Any:
-        """The optimizer's step with clipped gradients in place of the real ones."""
+        """Run the optimizer's step with clipped gradients in place of the real ones."""
         if closure is not None:
             raise ValueError("a closure makes new gradients inside the step, which cannot be clipped from outside")
         if getattr(self.optimizer, "grad_scale", None) is not None:

@@ -1,8 +1,9 @@
-"""Clip every microbatch's gradient, then average: the paper's Eq. pre-update-main, in front of any optimizer.
+"""Clip the gradient of every microbatch and average the results, for any optimizer (Eq. pre-update-main).
 
     mean <- mean + (clip(g) - mean) / count        for the gradient g of each microbatch
 
-The theory of pre-clipping clips each sample's gradient before the mean, since a mean lets one extreme sample through.
+The paper's theory of pre-clipping clips every sample before averaging, because one extreme sample moves a mean
+arbitrarily far.
 """
 
 from collections.abc import Iterable
@@ -17,7 +18,10 @@ from .finite import propagated
 
 
 class ClippedMean:
-    """A running mean of clipped gradients.
+    """A running mean of clipped gradients, to be written into `.grad` before an optimizer's step.
+
+    Call `collect()` after each backward pass and `write()` before `optimizer.step()`. The mean is kept in fp32 or
+    wider. Parameters with fewer than two dimensions are averaged without a clip unless `clip_vectors` is set.
 
     >>> import entryclip as ec
     >>> w = torch.nn.Parameter(torch.zeros(1, 2))
@@ -42,7 +46,7 @@ class ClippedMean:
 
     @torch.no_grad()
     def collect(self) -> None:
-        """Take every parameter's gradient into the mean and clear it; a parameter without one counts as zero."""
+        """Add every parameter's gradient to the mean and clear it; a missing gradient counts as zero."""
         self.count += 1
         for p in self.params:
             g = torch.zeros_like(p) if p.grad is None else p.grad
@@ -53,9 +57,9 @@ class ClippedMean:
 
     @torch.no_grad()
     def write(self) -> None:
-        """Set every `.grad` to the mean and begin anew."""
+        """Set every `.grad` to the mean and start a new one."""
         if not self.count:
-            raise RuntimeError("nothing was collected: call collect() after each backward pass")
+            raise RuntimeError("nothing was collected: call collect() after each backward pass, then write()")
         for p in self.params:
             p.grad = self._means[p].to(p.dtype)
         self._means.clear()

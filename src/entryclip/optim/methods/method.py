@@ -89,7 +89,7 @@ class Method(ABC):
         return hash(self.name)
 
     def __repr__(self) -> str:
-        return f"<method {self.name}>"
+        return repr(self.name)
 
     def __deepcopy__(self, memo: object) -> "Method":
         return self  # an object without state: copies of an optimizer share it
