@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,15 +44,9 @@ def prepare(
     check_packages("entryclip data prepare", _PACKAGES)
     from ..lab.lm.data.prepare import prepare as run
 
+    sized = partial(run, val_every=val_every, shard_tokens=shard_tokens)
     with _progress() as progress:
-        manifest = run(
-            *(files, out),
-            tokenizer=tokenizer,
-            val_every=val_every,
-            shard_tokens=shard_tokens,
-            gpt2_files=gpt2_files,
-            progress=progress,
-        )
+        manifest = sized(files, out, tokenizer=tokenizer, gpt2_files=gpt2_files, progress=progress)
     return _summarize(out, manifest)
 
 

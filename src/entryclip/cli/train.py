@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -84,20 +85,14 @@ def train(
     from ..lab.lm.train.divergence import Diverged
     from ..lab.lm.train.run import Run
 
+    check_choice("--preset", preset, tuple(PRESETS))
     settings = _settings("quick" if quick else preset, changes)
     folder = data or _default_data(settings)
     with connected_processes(strategy, timeout=timeout) as processes, _one_at_a_time(out, processes.rank):
         first = processes.rank == 0
         print_line = say if first else lambda _: None
-        run = Run(
-            *(settings, folder, out),
-            processes=processes,
-            save_every=save_every,
-            keep=keep,
-            stale=stale,
-            start_from=start_from,
-            say=print_line,
-        )
+        make_run = partial(Run, save_every=save_every, keep=keep, stale=stale, start_from=start_from)
+        run = make_run(settings, folder, out, processes=processes, say=print_line)
         print_line(_model_in_words(run))
         try:
             with _progress(run, show=first, tensorboard=tensorboard and first) as progress:
@@ -110,7 +105,7 @@ def train(
 
 
 def _settings(preset: str, changes: Any) -> Settings:
-    check_choice("--preset", preset, tuple(PRESETS))
+    """Apply the options that were given to the settings of a preset."""
     given = {name: value for name, value in vars(changes).items() if value is not None and value != ()}
     return PRESETS[preset](**given)
 

@@ -11,7 +11,7 @@
                 trainer             the same in memory: one step, one evaluation
                 settings            the options of a run
                 training_methods    the methods of the paper's tables, and the optimizer of each
-                schedule, checkpoint, records, distributed, divergence, tensorboard
+                training_data, schedule, checkpoint, records, distributed, divergence, tensorboard
                 probe_inputs        a trained model, its loss and samples, for `entryclip.diagnostics.probe`
 
 >>> import entryclip as ec

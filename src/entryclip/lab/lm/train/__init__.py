@@ -15,6 +15,7 @@ __getattr__, __dir__ = lazy_attributes(
         "settings",
         "tensorboard",
         "trainer",
+        "training_data",
         "training_methods",
     ],
 )

@@ -14,16 +14,13 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from ....clip import smooth
 from ....dtensor import whole
 from ....optim.clipped_mean import ClippedMean
-from ..data.batches import Batches
-from ..data.manifest import GPT2, load_manifest
-from ..data.shards import Tokens
-from ..model.config import GPTConfig
 from ..model.gpt import GPT
 from . import training_methods
 from .distributed import Processes
 from .divergence import Diverged, find_origin
 from .schedule import lr_factor, warm_momentum
 from .settings import Settings
+from .training_data import TrainingData
 from .training_methods import ClipStage
 
 _IGNORED = -100  # the target that torch's cross entropy leaves out
@@ -35,57 +32,20 @@ class Trainer:
     The same settings, data and number of processes give the same run to the bit: all random numbers are drawn by the
     constructor. `entryclip.lab.lm.train.run.Run` adds rows and checkpoints on disk.
 
-    data        the folder of shards; without a manifest they are taken for GPT-2's tokens, as the speed-run's are
+    data        the folder of shards
     processes   the processes that train together (default: this one alone)
     """
 
     def __init__(self, settings: Settings, data: Path, processes: Processes | None = None) -> None:
         self.settings, self.processes = settings, processes or Processes()
         self.method = training_methods.find(settings.method)
-        self.config = self._read_config(data)
-        self._open_data(data)
+        self._data = TrainingData(settings, data, self.processes)
+        self.config, self.batches = self._data.config, self._data.batches
         self._make_model()
         self.done = 0  # steps taken
         self.seconds, self.optimizer_seconds = 0.0, 0.0
         self._rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         self._clips = [{stage: group[stage] for stage in ("pre", "post")} for group in self.optimizer.param_groups]
-
-    def _read_config(self, folder: Path) -> GPTConfig:
-        """Return the model's sizes for the vocabulary of the data.
-
-        The first process also compares every shard with its SHA-256: a broken disk can turn a token into one beyond
-        the vocabulary.
-        """
-        if not (folder / "manifest.json").is_file():
-            return self.settings.config(**GPT2)
-        manifest = load_manifest(folder, thorough=self.processes.rank == 0)
-        return self.settings.config(manifest["vocabulary"], manifest["separator"])
-
-    def _open_data(self, folder: Path) -> None:
-        settings, count = self.settings, self.processes.count
-        train = Tokens.open(folder, "train", vocabulary=self.config.vocabulary)
-        self._held_out = Tokens.open(folder, "val", vocabulary=self.config.vocabulary)
-        if settings.sequences % (count * settings.accumulate):
-            share = f"{count} processes and {settings.accumulate} microbatches"
-            raise ValueError(f"{settings.sequences} sequences do not divide over {share}: choose another number")
-        self.batches = self._make_batches(train, settings.sequences, settings.seed)
-        if settings.steps > len(self.batches):
-            have = f"{len(train):,} tokens make {len(self.batches):,} steps of {settings.batch_tokens:,}"
-            raise ValueError(f"too little data for {settings.steps:,} steps: {have}, and no token is seen twice")
-        evaluation = self._evaluation_batches()
-        most = len(evaluation) * evaluation.sequences * settings.length
-        if settings.eval_tokens > most:
-            raise ValueError(f"eval_tokens must be at most {most:,}, all there is, got {settings.eval_tokens:,}")
-
-    def _evaluation_batches(self) -> Batches:
-        """Start a pass over the validation data, in batches of a microbatch's size, so that they fit in memory."""
-        seed = 0 if self.settings.eval_order == "spread" else None
-        return self._make_batches(self._held_out, self.settings.sequences // self.settings.accumulate, seed)
-
-    def _make_batches(self, tokens: Tokens, sequences: int, seed: int | None) -> Batches:
-        rank, count = self.processes.rank, self.processes.count
-        length = self.settings.length
-        return Batches(tokens, sequences=sequences, length=length, seed=seed, rank=rank, processes=count)
 
     def _make_model(self) -> None:
         settings, device = self.settings, self.processes.device
@@ -149,7 +109,7 @@ class Trainer:
 
         They are the same tokens every time, whatever the size of a batch and the number of processes.
         """
-        batches, left = self._evaluation_batches(), self.settings.eval_tokens // self.settings.length
+        batches, left = self._data.evaluation_batches(), self.settings.eval_tokens // self.settings.length
         total = torch.zeros((), dtype=torch.float64, device=self.processes.device)
         for first in range(0, left, batches.sequences):
             tokens, targets = (each.to(self.processes.device) for each in next(batches))
