@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 
 from entryclip.diagnostics import Monitor, probe
-from entryclip.lab.lm.model.gpt import GPT, Config
+from entryclip.lab.lm import GPT, Config
 
 from .timing import Result, milliseconds
 

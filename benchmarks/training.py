@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from entryclip.lab.lm.model.gpt import GPT, Config
-from entryclip.lab.lm.train.methods import make_optimizer
+from entryclip.lab.lm import GPT, Config
+from entryclip.lab.lm.train.training_methods import make_optimizer
 
 from .timing import Result, milliseconds, side_by_side
 

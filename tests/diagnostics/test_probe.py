@@ -13,7 +13,7 @@ from torch import nn
 
 import entryclip as ec
 from entryclip.diagnostics import probe
-from entryclip.lab.lm.model.gpt import GPT, Config
+from entryclip.lab.lm import GPT, Config
 from entryclip.lab.paper import synthetic_layers as known
 from entryclip.lab.paper.synthetic_layers import Known, loss
 

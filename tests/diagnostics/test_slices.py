@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from entryclip.diagnostics.slices import select
-from entryclip.lab.lm.model.gpt import GPT, Config
+from entryclip.lab.lm import GPT, Config
 
 
 @pytest.fixture(scope="module")

@@ -1,16 +1,22 @@
-"""`entryclip data prepare` and `entryclip data fineweb`."""
+"""`entryclip data prepare` and `entryclip data fineweb`: shards of tokens from text, or from the Hugging Face hub."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import arg
 
+from ..lab.lm.extras import check_packages
 from .options import Folder
 from .terminal import say
 
+if TYPE_CHECKING:
+    from ..lab.lm.data.manifest import DataProgress, Manifest
+
 Shards = Annotated[int, arg(metavar="N")]
+_PACKAGES = {"experiments": ("filelock", "rich")}
 
 
 def prepare(
@@ -22,52 +28,48 @@ def prepare(
     shard_tokens: int = 100_000_000,
     gpt2_files: Path | None = None,
 ) -> int:
-    """Turn text into shards of tokens: the same bytes for the same text; run again, it goes on where it was stopped.
+    """Turn text into shards of tokens: the same text gives the same bytes.
+
+    Stopped at any time, the same command continues.
 
     Args:
-        files: texts, JSONL with a "text" per line (both also as .gz or .xz), or folders of them; none: the Python
-            standard library's own source
+        files: texts, JSONL with a "text" per line (both also as .gz or .xz), or folders of them; default: the source
+            of Python's standard library
         out: the folder for the shards and their manifest
         tokenizer: gpt2, bpe:N (trained on the text) or bytes
-        val_every: one of so many documents is for validation
+        val_every: one document of so many is for validation
         shard_tokens: tokens per shard
         gpt2_files: the folder of encoder.json and vocab.bpe, where tiktoken cannot fetch them
     """
+    check_packages("entryclip data prepare", _PACKAGES)
     from ..lab.lm.data.prepare import prepare as run
 
+    sized = partial(run, val_every=val_every, shard_tokens=shard_tokens)
     with _progress() as progress:
-        manifest = run(
-            *(files, out),
-            tokenizer=tokenizer,
-            val_every=val_every,
-            shard_tokens=shard_tokens,
-            gpt2_files=gpt2_files,
-            progress=progress,
-        )
-    _summarize(out, manifest)
-    return 0
+        manifest = sized(files, out, tokenizer=tokenizer, gpt2_files=gpt2_files, progress=progress)
+    return _summarize(out, manifest)
 
 
 def fineweb(*, out: Folder, shards: Shards = 10) -> int:
     """Fetch the paper's data, FineWeb in GPT-2's tokens, from the Hugging Face hub (or the server in HF_ENDPOINT).
 
-    It can be stopped at any time: the same command goes on where it was.
+    Stopped at any time, the same command continues.
 
     Args:
         out: the folder for the shards and their manifest
         shards: training shards of 100M tokens, 200 MB each; there are 103
     """
+    check_packages("entryclip data fineweb", {**_PACKAGES, "lm": ("huggingface_hub",)})
     from ..lab.lm.data.fineweb import fetch
 
     with _progress() as progress:
         manifest = fetch(out, shards=shards, progress=progress)
-    _summarize(out, manifest)
-    return 0
+    return _summarize(out, manifest)
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar for what is being done, bytes done, bytes in all."""
+def _progress() -> Iterator["DataProgress"]:
+    """Show a bar with what is being done, bytes done and bytes in all."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn()
@@ -76,8 +78,10 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
         yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
 
 
-def _summarize(out: Path, manifest: dict[str, Any]) -> None:
+def _summarize(out: Path, manifest: "Manifest") -> int:
+    """Print where the data is and how much of it there is; return the exit code of success."""
     from ..lab.lm.data.manifest import count_tokens
 
-    train, val = (count_tokens(manifest, split) for split in ("train", "val"))
+    train, val = count_tokens(manifest, "train"), count_tokens(manifest, "val")
     say(f"data: {out}: {train:,} tokens to train on, {val:,} for validation, vocabulary {manifest['vocabulary']:,}")
+    return 0

@@ -72,7 +72,7 @@ def _name(source: str, checkpoint: Path | None) -> str:
 
 
 def _trained(checkpoint: Path | None, data: Path | None) -> tuple[Any, Callable[..., Any], Any]:
-    from ..lab.lm.train.probing import from_checkpoint
+    from ..lab.lm.train.probe_inputs import from_checkpoint
 
     assert checkpoint is not None
     return from_checkpoint(checkpoint, data)

@@ -1,10 +1,11 @@
-"""`entryclip train`: one run, with a progress bar; `torchrun ... -m entryclip train` for many processes."""
+"""`entryclip train`: one training run, with a progress bar; `torchrun ... -m entryclip train` for several processes."""
 
 import dataclasses
 import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -12,12 +13,13 @@ import tyro
 from tyro.conf import arg
 
 from ..lab.engine.files import alone
+from ..lab.lm.extras import check_packages
 from ..lab.lm.train.settings import Settings
 from .options import Folder
 from .terminal import check_choice, fail, say
 
 if TYPE_CHECKING:
-    from ..lab.lm.train.run import Row, Run
+    from ..lab.lm.train.run import Run, StepCallback
     from ..lab.lm.train.trainer import Trainer
 
 PRESETS: dict[str, Callable[..., Settings]] = {
@@ -26,10 +28,11 @@ PRESETS: dict[str, Callable[..., Settings]] = {
     "snapshot": Settings.snapshot,
     "quick": Settings.quick,
 }
+_PACKAGES = {"experiments": ("filelock", "matplotlib", "rich"), "lm": ("safetensors",)}
 
 
 def _changes() -> Any:
-    """The fields of `Settings`, all optional, with the help that stands in its docstring."""
+    """Make a dataclass of the fields of `Settings`, all optional, with their help from its docstring."""
     lines = re.findall(r"^    (\w[\w, ]*?)  +(.+)$", Settings.__doc__ or "", re.MULTILINE)
     helps = {name: text for names, text in lines for name in names.split(", ")}
     kinds = get_type_hints(Settings)
@@ -60,91 +63,93 @@ def train(
     stale: Annotated[str, arg(metavar="{refuse,keep}")] = "refuse",
     changes: Annotated[Changes, tyro.conf.OmitArgPrefixes] = Changes(),  # noqa: B008 - frozen
 ) -> int:
-    """Train a language model by one of the paper's methods; stopped at any time, the same command goes on.
+    """Train a language model by one of the paper's methods. Stopped at any time, the same command continues.
 
     Args:
-        preset: what the options below start from: small (a CPU is enough), paper (276M), snapshot (the speed-run's)
-            or quick
+        preset: the settings that the options below start from: small (for a CPU), paper (276M), snapshot (the
+            speed-run's) or quick
         quick: the same as --preset quick: seconds, for a first look
-        data: the folder of shards, from `entryclip data`; none: the Python standard library's own source
+        data: the folder of shards, from `entryclip data`; default: the source of Python's standard library
         out: the folder for rows, the figure and checkpoints
         save_every: steps between checkpoints; 0: only at the end
-        keep: checkpoints that stay; 0: all
-        start_from: a checkpoint, or the --out of another run: go on from there, but with these settings
-        strategy: under torchrun: ddp, or fsdp to cut the model into pieces
-        timeout: seconds after which a process whose partner is gone gives up
-        tensorboard: write scalars to the folder tensorboard in --out, too
-        stale: whether to go on from a checkpoint of other code or versions
+        keep: number of checkpoints to keep; 0: all
+        start_from: a checkpoint, or the --out of another run: start from its weights, but with these settings
+        strategy: under torchrun: ddp, or fsdp to shard the model over the processes
+        timeout: seconds after which a process gives up waiting for one that is gone
+        tensorboard: also write scalars to the folder tensorboard in --out
+        stale: whether to continue from a checkpoint of other code or package versions
         changes: settings that differ from the preset's
     """
-    from ..lab.lm.train.nonfinite import Diverged
-    from ..lab.lm.train.processes import joined
+    check_packages("entryclip train", {**_PACKAGES, **({"tensorboard": ("tensorboard",)} if tensorboard else {})})
+    from ..lab.lm.train.distributed import connected_processes
+    from ..lab.lm.train.divergence import Diverged
     from ..lab.lm.train.run import Run
 
     check_choice("--preset", preset, tuple(PRESETS))
-    given = {name: value for name, value in vars(changes).items() if value is not None and value != ()}
-    settings = PRESETS["quick" if quick else preset](**given)
+    settings = _settings("quick" if quick else preset, changes)
     folder = data or _default_data(settings)
-    with joined(strategy, timeout=timeout) as processes, _one_at_a_time(out, processes.rank):
+    with connected_processes(strategy, timeout=timeout) as processes, _one_at_a_time(out, processes.rank):
         first = processes.rank == 0
         print_line = say if first else lambda _: None
-        options: dict[str, Any] = {"save_every": save_every, "keep": keep, "stale": stale, "start_from": start_from}
-        run = Run(settings, folder, out, processes=processes, say=print_line, **options)
+        make_run = partial(Run, save_every=save_every, keep=keep, stale=stale, start_from=start_from)
+        run = make_run(settings, folder, out, processes=processes, say=print_line)
         print_line(_model_in_words(run))
         try:
-            with _watching(run, show=first, tensorboard=tensorboard and first) as progress:
-                rows = run.advance(progress)
+            with _progress(run, show=first, tensorboard=tensorboard and first) as progress:
+                run.advance(progress)
         except Diverged as stop:
             return fail(f"{stop}; the rows up to there are in {out / 'rows.jsonl'}", 1)
         if first:
-            _finish(run, rows, out)
+            _summarize(run, out)
     return 0
 
 
+def _settings(preset: str, changes: Any) -> Settings:
+    """Apply the options that were given to the settings of a preset."""
+    given = {name: value for name, value in vars(changes).items() if value is not None and value != ()}
+    return PRESETS[preset](**given)
+
+
 def _one_at_a_time(out: Path, rank: int) -> AbstractContextManager[None]:
-    """The same command may be started twice; two runs in one folder would remove each other's checkpoints."""
+    """Lock the folder: two runs in it would remove each other's checkpoints."""
     return alone(out / "rows.jsonl", "training into") if rank == 0 else nullcontext()
 
 
 def _model_in_words(run: "Run") -> str:
-    from ..lab.lm.model.config import Config
+    from ..lab.lm.model.config import GPTConfig
 
     count = sum(p.numel() for p in run.trainer.model.parameters())
-    size, papers = run.trainer.config.vocabulary, Config.paper().vocabulary
+    size, papers = run.trainer.config.vocabulary, GPTConfig.paper().vocabulary
     other = f", where the paper's has {papers:,}" if run.settings.model == "paper" and size != papers else ""
     return f"model: {count:,} parameters, {size:,} tokens in the vocabulary{other}"
 
 
 def _default_data(settings: Settings) -> Path:
-    from ..lab.lm.data.default import default_data, default_tokenizer
+    from ..lab.lm.data.default_data import default_data, default_tokenizer
 
     tokenizer = default_tokenizer(settings.model)
     if int(os.environ.get("LOCAL_RANK", 0)) == 0:
-        say(f"data: the Python standard library's own source, {tokenizer}")
+        say(f"data: the source of Python's standard library, {tokenizer}")
     return default_data(tokenizer)
 
 
 @contextmanager
-def _watching(run: "Run", *, show: bool, tensorboard: bool) -> Iterator[Callable[["Trainer", float], None]]:
-    """A progress bar with the loss and tokens per second; scalars for TensorBoard."""
+def _progress(run: "Run", *, show: bool, tensorboard: bool) -> Iterator["StepCallback"]:
+    """Show a progress bar with the loss and tokens per second, and write scalars for TensorBoard."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (
-        TextColumn("step"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[what]}"),
-    )
-    writer = _Scalars(run) if tensorboard else None
-    with Progress(*columns, transient=True, disable=not (show and Console().is_terminal)) as bar:
+    from ..lab.lm.train.tensorboard import TensorBoardWriter
+
+    state = BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[what]}")
+    writer = TensorBoardWriter(run) if tensorboard else None
+    with Progress(TextColumn("step"), *state, transient=True, disable=not (show and Console().is_terminal)) as bar:
         task = bar.add_task("", total=run.settings.steps, completed=run.trainer.done, what="")
 
         def progress(trainer: "Trainer", loss: float) -> None:
-            held_out = f", validation {run.rows[-1]['val_loss']:.3f}" if run.rows else ""
+            validation = f", validation {run.rows[-1]['val_loss']:.3f}" if run.rows else ""
             speed = f"{trainer.tokens / trainer.seconds:,.0f} tokens/s"
-            bar.update(task, completed=trainer.done, what=f"loss {loss:.3f}{held_out}, {speed}")
+            bar.update(task, completed=trainer.done, what=f"loss {loss:.3f}{validation}, {speed}")
             if writer is not None:
                 writer.step(loss)
 
@@ -155,49 +160,26 @@ def _watching(run: "Run", *, show: bool, tensorboard: bool) -> Iterator[Callable
                 writer.close()
 
 
-class _Scalars:
-    """TensorBoard's scalars: those of every step, and each validation loss once."""
-
-    def __init__(self, run: "Run") -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise ImportError("--tensorboard needs a package: pip install 'entryclip[tensorboard]'") from error
-        self.run, self.rows = run, len(run.rows)  # rows that are written
-        self.writer: Any = SummaryWriter(str(run.folder / "tensorboard"), purge_step=run.trainer.done)
-
-    def step(self, loss: float) -> None:
-        trainer = self.run.trainer
-        speed = trainer.tokens / trainer.seconds
-        for name, value in {"loss": loss, "lr": trainer.learning_rate(), "tokens_per_second": speed}.items():
-            self.writer.add_scalar(name, value, trainer.done)
-        self._evaluations()
-
-    def close(self) -> None:
-        self._evaluations()
-        self.writer.close()
-
-    def _evaluations(self) -> None:
-        for row in self.run.rows[self.rows :]:
-            self.writer.add_scalar("val_loss", row["val_loss"], row["step"])
-        self.rows = len(self.run.rows)
+def _summarize(run: "Run", out: Path) -> None:
+    """Draw the loss curve, and print the speed, the final loss and where the results are."""
+    speed, rows = run.speed(), run.rows
+    png = _draw_loss(run, out)
+    if speed.tokens_per_second:
+        share = f"{100 * (speed.optimizer_share or 0):.1f} % of it in the optimizer"
+        memory = f"at most {speed.peak_bytes / 2**30:.1f} GiB of memory"
+        rate = f"{speed.tokens_per_second:,.0f} a second"
+        say(f"{rows[-1]['tokens']:,} tokens in {speed.seconds:.0f} s, {rate}, {share}; {memory}")
+    say(f"validation loss: {rows[-1]['val_loss']:.4f}; rows: {out / 'rows.jsonl'}; figure: {png}")
 
 
-def _finish(run: "Run", rows: list["Row"], out: Path) -> None:
-    """The end in words, and the curve as a figure."""
+def _draw_loss(run: "Run", out: Path) -> Path:
     from ..lab.engine.figures import panels, save
 
     figure, (axis,) = panels(1, width=5.2, height=3.6)
-    trained = [row for row in rows if row["loss"] is not None]
-    axis.plot([row["tokens"] for row in trained], [row["loss"] for row in trained], color="#999999", label="training")
-    axis.plot([row["tokens"] for row in rows], [row["val_loss"] for row in rows], "o-", ms=3, label="validation")
+    training = [(row["tokens"], loss) for row in run.rows if (loss := row["loss"]) is not None]
+    validation = [(row["tokens"], row["val_loss"]) for row in run.rows]
+    axis.plot(*zip(*training, strict=True), color="#999999", label="training")
+    axis.plot(*zip(*validation, strict=True), "o-", ms=3, label="validation")
     axis.set(xlabel="tokens", ylabel="loss", title=run.settings.method)
     axis.legend(frameon=False)
-    _, png = save(figure, out, "loss")
-    speed = run.speed()
-    if speed["tokens_per_second"]:
-        share = f"{100 * (speed['optimizer_share'] or 0):.1f} % of it in the optimizer"
-        rate = f"{speed['tokens_per_second']:,.0f} a second"
-        memory = f"at most {(speed['peak_bytes'] or 0) / 2**30:.1f} GiB of memory"
-        say(f"{rows[-1]['tokens']:,} tokens in {speed['seconds']:.0f} s, {rate}, {share}; {memory}")
-    say(f"validation loss: {rows[-1]['val_loss']:.4f}; rows: {out / 'rows.jsonl'}; figure: {png}")
+    return save(figure, out, "loss")[1]

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 import torch
 
-from entryclip.lab.lm.data.batches import Batches, Tokens, find_shards, read_shard, write_shard
+from entryclip.lab.lm.data.batches import Batches
 from entryclip.lab.lm.data.manifest import load_manifest
 from entryclip.lab.lm.data.prepare import prepare
+from entryclip.lab.lm.data.shards import Tokens, find_shards, read_shard, write_shard
 
 
 def shards(folder, sizes, split="train", first=1):
@@ -58,7 +59,7 @@ def test_damaged_and_foreign_files_are_named_and_refused(tmp_path, damage, words
     path = shards(tmp_path, [10]) / "train_000001.bin"
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ValueError, match=f"{re.escape(str(path))} .*{words}"):
-        Tokens.of(tmp_path, "train", vocabulary=100)
+        Tokens.open(tmp_path, "train", vocabulary=100)
 
 
 def test_only_tokens_are_written(tmp_path):
@@ -90,7 +91,7 @@ def test_no_shards(tmp_path):
 
 
 def test_reading_over_the_borders_of_shards(tmp_path):
-    tokens = Tokens.of(shards(tmp_path, [5, 1, 7]), "train", vocabulary=13)
+    tokens = Tokens.open(shards(tmp_path, [5, 1, 7]), "train", vocabulary=13)
     for start in range(14):
         for stop in range(start, 14):
             assert tokens.read(start, stop).tolist() == list(range(start, stop))
@@ -101,9 +102,9 @@ def test_reading_over_the_borders_of_shards(tmp_path):
 
 def test_a_token_beyond_the_vocabulary_is_named(tmp_path):
     shards(tmp_path, [5, 5])
-    assert len(Tokens.of(tmp_path, "train", vocabulary=10)) == 10
+    assert len(Tokens.open(tmp_path, "train", vocabulary=10)) == 10
     with pytest.raises(ValueError, match=r"train_000002.bin has token 8 at 3, beyond the vocabulary of 8"):
-        Tokens.of(tmp_path, "train", vocabulary=8)
+        Tokens.open(tmp_path, "train", vocabulary=8)
 
 
 @pytest.fixture
@@ -125,43 +126,43 @@ def spoil(path, token, keep=None):
 def test_shards_of_a_manifest_are_not_read_through(prepared):
     path = prepared / "train_000002.bin"
     spoil(path, 60000)
-    assert len(Tokens.of(prepared, "train", vocabulary=257)) == 190
+    assert len(Tokens.open(prepared, "train", vocabulary=257)) == 190
     with pytest.raises(ValueError, match=r"train_000002.bin is damaged, its SHA-256 is another"):
         load_manifest(prepared)  # that is the full check
     (prepared / "manifest.json").unlink()
     with pytest.raises(ValueError, match=r"train_000002.bin has token 60000 at 18, beyond the vocabulary of 257"):
-        Tokens.of(prepared, "train", vocabulary=257)
+        Tokens.open(prepared, "train", vocabulary=257)
 
 
 def test_a_shard_of_another_length_than_in_the_manifest_is_named(prepared):
     spoil(prepared / "train_000002.bin", 1, keep=5)
     with pytest.raises(ValueError, match=r"train_000002.bin has 5 tokens, by the manifest it had 19: fetch or prepare"):
-        Tokens.of(prepared, "train", vocabulary=257)
+        Tokens.open(prepared, "train", vocabulary=257)
 
 
 def test_a_shard_that_the_manifest_does_not_know_is_refused(prepared):
     write_shard(prepared / "train_000011.bin", np.array([1, 2], np.uint16))  # perhaps of another tokenizer
     with pytest.raises(ValueError, match=r"train_000011.bin is not in the manifest, and may be of another tokenizer"):
-        Tokens.of(prepared, "train", vocabulary=257)
+        Tokens.open(prepared, "train", vocabulary=257)
 
 
 def test_a_last_shard_that_is_gone_is_missed(prepared):
     (prepared / "train_000010.bin").unlink()
     with pytest.raises(FileNotFoundError, match=r"train_000010.bin is missing, the manifest lists it"):
-        Tokens.of(prepared, "train", vocabulary=257)
+        Tokens.open(prepared, "train", vocabulary=257)
 
 
 def test_a_manifest_of_a_larger_vocabulary_proves_nothing(prepared):
     with pytest.raises(ValueError, match=r"train_000001.bin has token 256 at 0, beyond the vocabulary of 256"):
-        Tokens.of(prepared, "train", vocabulary=256)
-    assert len(Tokens.of(prepared, "train", vocabulary=50257)) == 190
+        Tokens.open(prepared, "train", vocabulary=256)
+    assert len(Tokens.open(prepared, "train", vocabulary=50257)) == 190
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"format": 1}', '{"format": 2}'])
 def test_a_damaged_manifest_is_named(prepared, text):
     (prepared / "manifest.json").write_text(text)
     with pytest.raises(ValueError, match=r"manifest.json is damaged"):
-        Tokens.of(prepared, "train", vocabulary=257)
+        Tokens.open(prepared, "train", vocabulary=257)
 
 
 @pytest.mark.parametrize("seed", [None, 0])

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 from hub import COMMIT, Hub
 
-from entryclip.lab.lm.data.batches import Tokens, write_shard
-from entryclip.lab.lm.data.fineweb import fetch, names
+from entryclip.lab.lm.data.fineweb import fetch, shard_names
 from entryclip.lab.lm.data.manifest import load_manifest
 from entryclip.lab.lm.data.prepare import prepare
+from entryclip.lab.lm.data.shards import Tokens, write_shard
 
 
 @pytest.fixture
 def hub(tmp_path):
     """Three training shards, of 5,000 tokens."""
     files = {}
-    for seed, name in enumerate(names(3)):
+    for seed, name in enumerate(shard_names(3)):
         write_shard(tmp_path / name, np.random.default_rng(seed).integers(0, 50257, 5000).astype(np.uint16))
         files[name] = (tmp_path / name).read_bytes()
         (tmp_path / name).unlink()
@@ -42,15 +42,15 @@ def command(out, hub, *more):
 def test_whole_shards_and_a_manifest_that_the_others_read(tmp_path, hub):
     out, seen = tmp_path / "out", []
     manifest = fetch(out, shards=2, endpoint=hub.endpoint, progress=lambda *step: seen.append(step))
-    assert contents(out) == {name: hub.files[name] for name in names(2)}
+    assert contents(out) == {name: hub.files[name] for name in shard_names(2)}
     assert load_manifest(out) == manifest
     assert (manifest["vocabulary"], manifest["separator"], manifest["complete"]) == (50257, 50256, True)
     assert manifest["request"] | {"revision": COMMIT, "tokenizer": "gpt2"} == manifest["request"]
     for shard in manifest["shards"]:
         assert shard["tokens"] == 5000
         assert shard["sha256"] == hashlib.sha256(hub.files[shard["name"]]).hexdigest()
-    assert len(Tokens.of(out, "train", vocabulary=50257)) == 10000
-    assert len(Tokens.of(out, "val", vocabulary=50257)) == 5000
+    assert len(Tokens.open(out, "train", vocabulary=50257)) == 10000
+    assert len(Tokens.open(out, "val", vocabulary=50257)) == 5000
     assert ("fineweb_train_000002.bin (3 of 3)", 11024, 11024) in seen
 
 
@@ -63,24 +63,24 @@ def test_a_second_run_asks_for_nothing_and_a_larger_one_for_the_rest(tmp_path, h
     assert not hub.asked
     assert times == {path: path.stat().st_mtime_ns for path in out.iterdir()}
     manifest = fetch(out, shards=3, endpoint=hub.endpoint)
-    assert hub.fetched() == names(3)[2:]
-    assert [shard["name"] for shard in manifest["shards"]] == names(3)
-    (out / names(3)[1]).unlink()  # removed: fetched again
+    assert hub.fetched() == shard_names(3)[2:]
+    assert [shard["name"] for shard in manifest["shards"]] == shard_names(3)
+    (out / shard_names(3)[1]).unlink()  # removed: fetched again
     assert fetch(out, shards=2, endpoint=hub.endpoint) == manifest
     assert load_manifest(out) == manifest
 
 
 def test_a_connection_that_breaks_goes_on_at_the_byte(tmp_path, hub, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1000)  # 10 MB, of which our shards have none
-    hub.cut[names(1)[1]] = 3000, 2
+    hub.cut[shard_names(1)[1]] = 3000, 2
     fetch(tmp_path / "out", shards=1, endpoint=hub.endpoint)
-    assert contents(tmp_path / "out") == {name: hub.files[name] for name in names(1)}
-    assert hub.ranges == [(names(1)[1], 3000), (names(1)[1], 6000)]
+    assert contents(tmp_path / "out") == {name: hub.files[name] for name in shard_names(1)}
+    assert hub.ranges == [(shard_names(1)[1], 3000), (shard_names(1)[1], 6000)]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_stopped_in_the_middle_it_goes_on_after_the_last_whole_shard(tmp_path, hub, number):
-    out, stalling = tmp_path / "out", names(3)[2]
+    out, stalling = tmp_path / "out", shard_names(3)[2]
     hub.stall.add(stalling)
     run = command(out, hub, "--shards", "3")
     assert hub.stalled.wait(60)
@@ -91,7 +91,7 @@ def test_stopped_in_the_middle_it_goes_on_after_the_last_whole_shard(tmp_path, h
     else:
         assert run.returncode == 128 + number
         assert "stopped; what is finished is kept, and the same command goes on: entryclip data fineweb" in said
-    assert sorted(path.name for path in out.glob("*.bin")) == sorted(names(1))
+    assert sorted(path.name for path in out.glob("*.bin")) == sorted(shard_names(1))
     with pytest.raises(ValueError, match="is not finished: run the same `entryclip data` command again"):
         load_manifest(out)
     hub.stall.clear()
@@ -100,7 +100,7 @@ def test_stopped_in_the_middle_it_goes_on_after_the_last_whole_shard(tmp_path, h
     printed, said = again.communicate(timeout=60)
     assert again.returncode == 0, said
     assert f"data: {out}: 15,000 tokens to train on, 5,000 for validation, vocabulary 50,257\n" in printed
-    assert hub.fetched() == names(3)[2:]
+    assert hub.fetched() == shard_names(3)[2:]
     assert contents(out) == hub.files  # and nothing is left behind
     assert load_manifest(out)["complete"]
 
@@ -115,7 +115,7 @@ def test_stopped_in_the_middle_it_goes_on_after_the_last_whole_shard(tmp_path, h
     ],
 )
 def test_a_file_that_is_no_shard_gets_no_name(tmp_path, hub, damage, words):
-    out, name = tmp_path / "out", names(1)[1]
+    out, name = tmp_path / "out", shard_names(1)[1]
     good = hub.files[name]
     hub.files[name] = damage(good)
     with pytest.raises(ValueError, match=f"{name} {words}"):
@@ -127,7 +127,7 @@ def test_a_file_that_is_no_shard_gets_no_name(tmp_path, hub, damage, words):
 
 
 def test_a_flipped_bit_is_seen_by_the_hubs_hash(tmp_path, hub):
-    name = names(1)[0]
+    name = shard_names(1)[0]
     hub.tags[name] = hashlib.sha256(b"other").hexdigest()
     with pytest.raises(ValueError, match=f"{name} was damaged on its way"):
         fetch(tmp_path / "out", shards=1, endpoint=hub.endpoint)
@@ -148,20 +148,22 @@ def test_no_network_is_one_line(tmp_path):
 
 
 def test_a_server_without_the_file_is_named(tmp_path, hub):
-    del hub.files[names(3)[3]]
-    with pytest.raises(OSError, match=f"{names(3)[3]} of kjj0/fineweb10B-gpt2 cannot be fetched from {hub.endpoint}"):
+    del hub.files[shard_names(3)[3]]
+    with pytest.raises(
+        OSError, match=f"{shard_names(3)[3]} of kjj0/fineweb10B-gpt2 cannot be fetched from {hub.endpoint}"
+    ):
         fetch(tmp_path / "out", shards=3, endpoint=hub.endpoint)
 
 
 def test_damage_in_the_folder_is_named(tmp_path, hub):
     out = tmp_path / "out"
     fetch(out, shards=1, endpoint=hub.endpoint)
-    path = out / names(1)[1]
+    path = out / shard_names(1)[1]
     data = bytearray(path.read_bytes())
     data[5000] ^= 1
     path.write_bytes(data)
     for again in (lambda: fetch(out, shards=1, endpoint=hub.endpoint), lambda: load_manifest(out)):
-        with pytest.raises(ValueError, match=f"{names(1)[1]} is damaged, its SHA-256 is another"):
+        with pytest.raises(ValueError, match=f"{shard_names(1)[1]} is damaged, its SHA-256 is another"):
             again()
 
 
@@ -183,7 +185,7 @@ def test_only_shards_that_there_are(tmp_path, shards):
 
 
 def test_two_at_once(tmp_path, hub):
-    hub.stall.add(names(1)[0])
+    hub.stall.add(shard_names(1)[0])
     run = command(tmp_path / "out", hub, "--shards", "1")
     assert hub.stalled.wait(60)
     with pytest.raises(OSError, match="another process is fetching into"):

@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from entryclip.cli import main
-from entryclip.lab.lm.data.batches import Tokens
 from entryclip.lab.lm.data.manifest import load_manifest
 from entryclip.lab.lm.data.prepare import prepare
+from entryclip.lab.lm.data.shards import Tokens
 from entryclip.lab.lm.data.tokenizer import bpe_tokenizer
 
 
@@ -40,7 +40,7 @@ def test_shards_hold_every_document_behind_a_separator(tmp_path, source, shard_t
     manifest = prepare([source], tmp_path / "out", tokenizer="bytes", shard_tokens=shard_tokens, val_every=10)
     assert (manifest["vocabulary"], manifest["separator"]) == (257, 256)
     for split in ("train", "val"):
-        tokens = Tokens.of(tmp_path / "out", split, vocabulary=257)
+        tokens = Tokens.open(tmp_path / "out", split, vocabulary=257)
         found = tokens.read(0, len(tokens)).tolist()
         assert found == [t for text in expected(source, split) for t in [256, *text.encode()]]
         sizes = [shard["tokens"] for shard in manifest["shards"] if shard["split"] == split]
@@ -52,7 +52,7 @@ def test_bpe_is_trained_on_the_training_documents_and_kept(tmp_path, source):
     manifest = prepare([source], tmp_path / "out", tokenizer="bpe:300", val_every=10)
     tokenizer = bpe_tokenizer((tmp_path / "out" / "tokenizer.json").read_text())
     assert manifest["vocabulary"] == tokenizer.vocabulary == 300
-    tokens = Tokens.of(tmp_path / "out", "val", vocabulary=300)
+    tokens = Tokens.open(tmp_path / "out", "val", vocabulary=300)
     found = " ".join(map(str, tokens.read(0, len(tokens)))).split(str(tokenizer.separator))
     assert [tokenizer.decode([int(t) for t in part.split()]) for part in found[1:]] == expected(source, "val")
     for i in range(0, 60, 10):  # other validation documents, the same tokenizer
@@ -76,7 +76,7 @@ def test_the_manifest_holds_the_hashes(tmp_path, source):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from entryclip.lab.lm import manifest, prepare
+from entryclip.lab.lm.data import manifest, prepare
 
 count = 0
 real = manifest.write_json
@@ -115,7 +115,7 @@ def test_stopped_it_does_not_encode_again_what_is_there(tmp_path, source, monkey
         if (tmp_path / "out" / "train_000003.bin").exists():
             raise Stop
 
-    monkeypatch.setattr("entryclip.lab.lm.data.prepare._CHUNK", 1000)  # so that it is stopped between two
+    monkeypatch.setattr("entryclip.lab.lm.data.encoding._CHUNK", 1000)  # so that it is stopped between two
     options = {"tokenizer": "bytes", "shard_tokens": 500, "val_every": 10}
     with pytest.raises(Stop):
         prepare([source], tmp_path / "out", **options, progress=stop)

@@ -3,7 +3,7 @@ import inspect
 import pytest
 import torch
 
-from entryclip.lab.lm.model.attention import attend, dense_mask, document_numbers
+from entryclip.lab.lm.model.attention import dense_mask, document_numbers, masked_attention
 
 BLOCK = 4
 
@@ -28,7 +28,9 @@ def test_the_mask_is_what_it_says():
 @pytest.mark.parametrize("blocks", [1, 3, 10])
 def test_flex_attention_gives_the_same(blocks):
     documents, *qkv = draw()
-    dense, flex = (attend(documents, blocks=blocks, block=BLOCK, scale=0.12, flex=f)(*qkv) for f in (False, True))
+    dense, flex = (
+        masked_attention(documents, blocks=blocks, block=BLOCK, scale=0.12, flex=f)(*qkv) for f in (False, True)
+    )
     torch.testing.assert_close(dense, flex, rtol=1e-5, atol=1e-6)
 
 
@@ -39,8 +41,8 @@ def test_flex_attention_skips_only_blocks_that_nobody_sees():
     tokens[0, 300] = 6
     documents, seen = document_numbers(tokens, 6), []
     for blocks in (1, 3):
-        look = attend(documents, blocks=blocks, block=128, scale=1.0, flex=True)
-        mask = inspect.getclosurevars(look).nonlocals["mask"].to_dense()[0, 0].bool()
+        attention = masked_attention(documents, blocks=blocks, block=128, scale=1.0, flex=True)
+        mask = inspect.getclosurevars(attention).nonlocals["mask"].to_dense()[0, 0].bool()
         dense = dense_mask(documents, blocks=blocks, block=128)[0, 0]
         assert torch.equal(mask, dense.view(8, 128, 8, 128).any(3).any(1))
         seen.append(int(mask.sum()))
@@ -49,4 +51,4 @@ def test_flex_attention_skips_only_blocks_that_nobody_sees():
 
 def test_a_window_of_nothing_is_refused():
     with pytest.raises(ValueError, match="at least 1 block, got 0"):
-        attend(draw()[0], blocks=0, block=BLOCK, scale=1.0)
+        masked_attention(draw()[0], blocks=0, block=BLOCK, scale=1.0)

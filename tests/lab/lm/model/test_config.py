@@ -1,6 +1,6 @@
 import pytest
 
-from entryclip.lab.lm.model.config import Config
+from entryclip.lab.lm import Config
 
 
 def test_paper_sizes():

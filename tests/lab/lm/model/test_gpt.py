@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import entryclip as ec
-from entryclip.lab.lm.model.gpt import GPT, Config
+from entryclip.lab.lm import GPT, Config
 
 
 def filled(config, seed=0, **options):
@@ -27,7 +27,7 @@ def draw(config, sequences=2, length=40, seed=0):
 
 def test_paper_model_has_the_papers_parameters():
     with torch.device("meta"):
-        model = ec.lm.gpt.GPT(ec.lm.gpt.Config.paper())
+        model = ec.lab.lm.GPT(ec.lab.lm.Config.paper())
     sizes = {name: p.numel() for name, p in model.named_parameters()}
     assert all(p.is_meta for p in model.parameters())
 
@@ -197,7 +197,8 @@ def test_bf16_under_autocast():
 
 
 def test_routing_knows_its_parameters():
-    roles = {route.name: route.role for route in ec.optim.routing.routes(GPT(Config.tiny()), {})}
+    groups = ec.optim.build(GPT(Config.tiny()), "muon").param_groups
+    roles = {name: group["role"] for group in groups for name in group["param_names"]}
     assert {name for name, role in roles.items() if role == "head"} == {"lm_head.weight"}
     assert {name for name, role in roles.items() if role == "embedding"} == {"embed.weight", "value_embeds.0.weight"}
     for name, role in roles.items():

@@ -9,26 +9,27 @@ import sys
 import pytest
 import torch
 
+from entryclip.lab.lm.data.manifest import hash_file
 from entryclip.lab.lm.train import checkpoint
-from entryclip.lab.lm.train.checkpoint import MANIFEST, STATE, WEIGHTS
+from entryclip.lab.lm.train.checkpoint import MANIFEST, STATE, WEIGHTS, Checkpoint
 
 CONTENT = {
-    "model": {"a": torch.arange(6.0).view(2, 3), "b": torch.ones(3).bfloat16()},
+    "weights": {"a": torch.arange(6.0).view(2, 3), "b": torch.ones(3).bfloat16()},
     "optimizer": {"state": {"a": {"step": torch.tensor(3.0)}}, "param_groups": [{"lr": 0.1, "params": ["a"]}]},
 }
 
 
 def save(folder, step, **options):
-    return checkpoint.save(folder, step, CONTENT, {"rows": [{"step": step}]}, **options)
+    return checkpoint.save(folder, Checkpoint(step, record={"rows": [{"step": step}]}, **CONTENT), **options)
 
 
 def test_round_trip(tmp_path):
-    content, about = checkpoint.load(save(tmp_path, 7))
-    assert about["step"] == 7
-    assert about["rows"] == [{"step": 7}]
-    for name, tensor in CONTENT["model"].items():
-        torch.testing.assert_close(content["model"][name], tensor, rtol=0, atol=0)
-    assert content["optimizer"] == CONTENT["optimizer"]
+    found = checkpoint.load(save(tmp_path, 7))
+    assert found.step == 7
+    assert found.record["rows"] == [{"step": 7}]
+    for name, tensor in CONTENT["weights"].items():
+        torch.testing.assert_close(found.weights[name], tensor, rtol=0, atol=0)
+    assert found.optimizer == CONTENT["optimizer"]
 
 
 def test_the_last_ones_stay(tmp_path):
@@ -52,11 +53,10 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path, name
     else:
         path.write_bytes(data if damage == "flip" else data[:-9])
     said = []
-    _, about = checkpoint.load_last(tmp_path, said.append)
-    assert about["step"] == 1
+    assert checkpoint.load_latest(tmp_path, said.append).step == 1
     if damage == "gone" and name == MANIFEST:  # as left by a process that was killed while it wrote
         assert not said
-        checkpoint.clear(tmp_path)
+        checkpoint.remove_incomplete(tmp_path)
         assert os.listdir(tmp_path) == ["step_000001"]
     else:
         assert str(path) in said[0]
@@ -64,12 +64,12 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path, name
 
 
 def test_none_and_none_whole(tmp_path):
-    assert checkpoint.load_last(tmp_path / "no", print) is None
+    assert checkpoint.load_latest(tmp_path / "no", print) is None
     (save(tmp_path, 1) / WEIGHTS).write_bytes(b"")
     with pytest.raises(
         ValueError, match=r"no checkpoint in .* is whole \(.*model.safetensors is damaged.*remove the fol"
     ):
-        checkpoint.load_last(tmp_path, print)
+        checkpoint.load_latest(tmp_path, print)
 
 
 def damage(path):
@@ -81,7 +81,7 @@ def damage(path):
 def test_a_damaged_one_gives_way_to_a_whole_one_of_its_step(tmp_path):
     damage(save(tmp_path, 2) / WEIGHTS)
     place = save(tmp_path, 2)
-    assert checkpoint.load(place)[1]["step"] == 2
+    assert checkpoint.load(place).step == 2
     before = (place / MANIFEST).stat().st_mtime_ns
     save(tmp_path, 2)  # a whole one stays as it is
     assert (place / MANIFEST).stat().st_mtime_ns == before
@@ -92,10 +92,10 @@ def test_a_damaged_later_one_pushes_no_whole_one_out(tmp_path):
     save(tmp_path, 10, keep=1)
     save(tmp_path, 20, keep=1)
     assert sorted(os.listdir(tmp_path)) == ["step_000020", "step_000030"]
-    assert checkpoint.load_last(tmp_path, lambda line: None)[1]["step"] == 20
+    assert checkpoint.load_latest(tmp_path, lambda line: None).step == 20
 
 
-@pytest.mark.parametrize("large", ["model", "optimizer"])
+@pytest.mark.parametrize("large", ["weights", "optimizer"])
 def test_a_full_disk_is_said_in_one_line_and_leaves_nothing(tmp_path, large):
     save(tmp_path, 1)
     content = {**CONTENT, large: {"a": torch.zeros(100_000)}}
@@ -103,12 +103,12 @@ def test_a_full_disk_is_said_in_one_line_and_leaves_nothing(tmp_path, large):
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))  # what a full disk is to one file
     try:
         with pytest.raises(OSError, match=r"no space to write .*step_000002.*: make room and run the same command"):
-            checkpoint.save(tmp_path, 2, content, {})
+            checkpoint.save(tmp_path, Checkpoint(2, record={}, **content))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     left = [path.name for path in (tmp_path / "step_000002").iterdir()]
-    assert left == ([STATE] if large == "model" else [])
-    assert checkpoint.load_last(tmp_path, print)[1]["step"] == 1
+    assert left == ([STATE] if large == "weights" else [])
+    assert checkpoint.load_latest(tmp_path, print).step == 1
 
 
 class Evil:
@@ -121,7 +121,7 @@ def test_a_hostile_checkpoint_runs_no_code(tmp_path, monkeypatch):
     place = save(tmp_path, 1)
     (place / STATE).write_bytes(pickle.dumps(Evil(), protocol=2))
     about = json.loads((place / MANIFEST).read_text())
-    hashes = {**about["sha256"], STATE: checkpoint._hash(place / STATE)}
+    hashes = {**about["sha256"], STATE: hash_file(place / STATE)}
     (place / MANIFEST).unlink()
     del about["checksum"], about["sha256"]
     checkpoint.write_sealed(place / MANIFEST, {**about, "sha256": hashes})
@@ -139,21 +139,21 @@ def test_a_foreign_one_is_refused(tmp_path):
 
 def test_the_last_of_a_run(tmp_path):
     with pytest.raises(FileNotFoundError, match="no checkpoint in"):
-        checkpoint.last(tmp_path)
+        checkpoint.find_latest(tmp_path)
     for step in (5, 10):
         save(tmp_path / "checkpoints", step)
-    assert checkpoint.last(tmp_path).name == "step_000010"
-    assert checkpoint.last(tmp_path / "checkpoints" / "step_000005").name == "step_000005"
+    assert checkpoint.find_latest(tmp_path).name == "step_000010"
+    assert checkpoint.find_latest(tmp_path / "checkpoints" / "step_000005").name == "step_000005"
 
 
 WRITER = """
 import sys, torch
 from pathlib import Path
-from entryclip.lab.lm import checkpoint
+from entryclip.lab.lm.train import checkpoint
 torch.set_num_threads(1)
-content = {"model": {"w": torch.zeros(300_000)}, "optimizer": {"m": torch.zeros(300_000)}}
+content = {"weights": {"w": torch.zeros(300_000)}, "optimizer": {"m": torch.zeros(300_000)}}
 for step in range(1, 100_000):
-    checkpoint.save(Path(sys.argv[1]), step, content, {"rows": []})
+    checkpoint.save(Path(sys.argv[1]), checkpoint.Checkpoint(step, record={"rows": []}, **content))
     print(step, flush=True)
 """
 
@@ -169,6 +169,6 @@ def test_kill_at_any_moment_leaves_a_whole_checkpoint(tmp_path):
             writer.send_signal(signal.SIGKILL)
         told = [int(line) for line in writer.communicate()[0].split()]
         said = []
-        _, about = checkpoint.load_last(tmp_path / str(i), said.append)
+        found = checkpoint.load_latest(tmp_path / str(i), said.append)
         assert not said
-        assert about["step"] >= max(told, default=2)
+        assert found.step >= max(told, default=2)

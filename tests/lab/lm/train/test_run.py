@@ -12,12 +12,12 @@ from processes import on_processes
 
 from entryclip.cli import main
 from entryclip.lab.engine.files import alone
-from entryclip.lab.lm.train.methods import METHODS
-from entryclip.lab.lm.train.nonfinite import Diverged
-from entryclip.lab.lm.train.processes import Processes
+from entryclip.lab.lm.train.distributed import Processes
+from entryclip.lab.lm.train.divergence import Diverged
 from entryclip.lab.lm.train.run import Run
 from entryclip.lab.lm.train.settings import Settings
 from entryclip.lab.lm.train.trainer import Trainer
+from entryclip.lab.lm.train.training_methods import TRAINING_METHODS
 
 
 def settings(**changes):
@@ -41,7 +41,7 @@ def cut_at(step):
     return progress
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", TRAINING_METHODS)
 def test_a_run_that_was_cut_off_goes_on_bit_for_bit(shards, tmp_path, method):
     whole = Run(settings(method=method, clip_from=2), shards)
     expected = whole.advance()

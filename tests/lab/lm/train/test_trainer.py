@@ -8,13 +8,14 @@ from torch._dynamo.testing import CompileCounter
 from torch.nn.utils import clip_grad_norm_
 
 import entryclip as ec
-from entryclip.lab.lm.data.batches import Batches, Tokens
-from entryclip.lab.lm.model.gpt import GPT, Config
-from entryclip.lab.lm.train.methods import make_optimizer
-from entryclip.lab.lm.train.nonfinite import Diverged
+from entryclip.lab.lm import GPT, Config
+from entryclip.lab.lm.data.batches import Batches
+from entryclip.lab.lm.data.shards import Tokens
+from entryclip.lab.lm.train.divergence import Diverged
 from entryclip.lab.lm.train.schedule import lr_factor
 from entryclip.lab.lm.train.settings import Settings
 from entryclip.lab.lm.train.trainer import Trainer
+from entryclip.lab.lm.train.training_methods import make_optimizer
 
 
 def settings(**changes):
@@ -25,7 +26,7 @@ def plain_run(shards, wanted, steps):
     """The losses of the first steps, by a loop that anybody would write."""
     model = GPT(Config.tiny(257, 256), torch.Generator().manual_seed(wanted.seed))
     optimizer = make_optimizer(model, wanted.method, lr=wanted.lr, fused=True)
-    tokens = Tokens.of(shards, "train", vocabulary=257)
+    tokens = Tokens.open(shards, "train", vocabulary=257)
     losses = []
     for step, (x, y) in zip(range(steps), Batches(tokens, sequences=4, length=32, seed=wanted.seed), strict=False):
         for group in optimizer.param_groups:
@@ -78,7 +79,7 @@ def test_microbatches_give_the_same_steps(shards):
 
 def test_clipped_microbatches_are_the_mean_of_clipped_gradients(shards):
     trainer = Trainer(settings(accumulate=2, clip_microbatches=0.9, method="muon"), shards)
-    x, y = next(Batches(Tokens.of(shards, "train", vocabulary=257), sequences=4, length=32, seed=1))
+    x, y = next(Batches(Tokens.open(shards, "train", vocabulary=257), sequences=4, length=32, seed=1))
     for p in trainer.model.parameters():  # so that all gradients are there: the output maps begin at 0
         with torch.no_grad():
             p.add_(0.01 * torch.randn(p.shape, generator=torch.Generator().manual_seed(0)))
@@ -98,8 +99,8 @@ def test_clipped_microbatches_are_the_mean_of_clipped_gradients(shards):
 def test_an_evaluation_looks_all_over_what_is_held_out(shards):
     """Documents lie in the order of their files: the first of them are not like the others."""
     spread, first = (Trainer(settings(eval_order=order), shards) for order in ("spread", "first"))
-    held_out = Tokens.of(shards, "val", vocabulary=spread.config.vocabulary)
-    seen = {order: Batches(**trainer._evaluation) for order, trainer in (("spread", spread), ("first", first))}
+    held_out = Tokens.open(shards, "val", vocabulary=spread.config.vocabulary)
+    seen = {order: trainer._data.evaluation_batches() for order, trainer in (("spread", spread), ("first", first))}
     tokens, _ = next(seen["first"])
     torch.testing.assert_close(tokens.flatten(), torch.from_numpy(held_out.read(0, 4 * 32).astype("int64")))
     assert max(seen["spread"]._order[:8]) > len(held_out) / 32 / 2
@@ -111,7 +112,7 @@ def test_an_evaluation_looks_all_over_what_is_held_out(shards):
 @pytest.mark.parametrize("changes", [{}, {"sequences": 6}, {"sequences": 12, "accumulate": 4}], ids=str)
 def test_an_evaluation_is_on_the_same_tokens_whatever_the_batch(shards, changes):
     trainer = Trainer(settings(eval_tokens=10 * 32, eval_order="first", **changes), shards)
-    held_out = Tokens.of(shards, "val", vocabulary=257).read(0, 10 * 32 + 1)
+    held_out = Tokens.open(shards, "val", vocabulary=257).read(0, 10 * 32 + 1)
     tokens, targets = (torch.from_numpy(part.astype("int64")).view(10, 32) for part in (held_out[:-1], held_out[1:]))
     trainer.step()
     assert trainer.evaluate() == pytest.approx(trainer.model(tokens, targets, window=trainer.window).item(), abs=1e-6)

@@ -1,1 +1,8 @@
-"""Text to tokens, tokens to shards, shards to batches."""
+"""Data of the language model: documents become tokens, tokens become shards on disk, shards become batches."""
+
+from ...lazy import lazy_attributes
+
+__getattr__, __dir__ = lazy_attributes(
+    __name__,
+    ["batches", "default_data", "documents", "encoding", "fineweb", "manifest", "prepare", "shards", "tokenizer"],
+)

@@ -1,31 +1,81 @@
-"""`manifest.json` of a folder of shards: what was asked for, and every shard with its tokens and SHA-256.
+"""`manifest.json` of a folder of shards: how the folder was made, and every shard with its tokens and SHA-256.
 
-    format, request {tokenizer, sources, ...}, tokenizer_sha256, vocabulary, separator, complete
-    shards [{name, split, tokens, sha256, ...}]
-
-`read_manifest` reads it alone; `load_manifest` also reads every shard, at the price of reading all the data once.
+`read_manifest` reads the file alone; `load_manifest` also reads every shard, at the price of reading all the data once.
 """
 
 import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Literal, NotRequired, TypedDict, cast
 
 from ...engine.files import checksum, write_json
 
 FORMAT = 1
-GPT2 = {"vocabulary": 50257, "separator": 50256}  # the tokens of the paper's shards
-Progress = Callable[[str, int, int], None]  # what is being done, bytes done, bytes in all
+Split = Literal["train", "val"]
+DataProgress = Callable[[str, int, int], None]  # called with what is being done, bytes done, bytes in all
 
 
-def new_manifest(request: dict[str, Any]) -> dict[str, Any]:
-    """Of a folder in which nothing is done yet."""
+class Vocabulary(TypedDict):
+    """The tokens of a tokenizer: how many there are, and the one that stands before each document."""
+
+    vocabulary: int
+    separator: int
+
+
+GPT2: Vocabulary = {"vocabulary": 50257, "separator": 50256}  # of the paper's shards
+
+
+class ShardRecord(TypedDict):
+    """One shard: file name, split, number of tokens, SHA-256 of the file."""
+
+    name: str
+    split: Split
+    tokens: int
+    sha256: str
+    next: NotRequired[
+        list[int] | None
+    ]  # of `prepare`: the [document, token] that the next shard starts with; None: last
+
+
+class SourceRecord(TypedDict):
+    """One file of text that shards were made from."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+class DataRequest(TypedDict):
+    """The options that a folder was made with. Resuming with other options is refused."""
+
+    tokenizer: str
+    shard_tokens: NotRequired[int]  # these two: of `prepare`
+    val_every: NotRequired[int]
+    dataset: NotRequired[str]  # these two: of `fineweb`
+    revision: NotRequired[str | None]
+    sources: list[SourceRecord]
+
+
+class Manifest(TypedDict):
+    """The content of `manifest.json`. The vocabulary is there as soon as the tokenizer is."""
+
+    format: int
+    request: DataRequest
+    tokenizer_sha256: str | None
+    shards: list[ShardRecord]
+    complete: bool
+    vocabulary: NotRequired[int]
+    separator: NotRequired[int]
+
+
+def new_manifest(request: DataRequest) -> Manifest:
+    """Make the manifest of a folder without shards."""
     return {"format": FORMAT, "request": request, "tokenizer_sha256": None, "shards": [], "complete": False}
 
 
-def load_manifest(out: Path, *, thorough: bool = True) -> dict[str, Any]:
-    """The manifest of a finished folder; where `thorough`, with every shard found whole by its SHA-256."""
+def load_manifest(out: Path, *, thorough: bool = True) -> Manifest:
+    """Read the manifest of a finished folder; where `thorough`, compare every shard with its SHA-256."""
     manifest = read_manifest(out)
     if thorough:
         check_shards(out, manifest)
@@ -34,8 +84,8 @@ def load_manifest(out: Path, *, thorough: bool = True) -> dict[str, Any]:
     return manifest
 
 
-def read_manifest(out: Path) -> dict[str, Any]:
-    """What stands in the manifest; the shards are not looked at."""
+def read_manifest(out: Path) -> Manifest:
+    """Read the manifest of a folder, finished or not, without looking at its shards."""
     path = out / "manifest.json"
     try:
         manifest = dict(json.loads(path.read_text(encoding="utf-8")))
@@ -48,30 +98,30 @@ def read_manifest(out: Path) -> dict[str, Any]:
             raise ValueError(f"format {manifest['format']}")
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"{path} is damaged ({error}): choose another --out, or remove the folder") from error
-    return manifest
+    return cast(Manifest, manifest)
 
 
-def save_manifest(out: Path, manifest: dict[str, Any]) -> None:
-    """Replace it in one step."""
+def save_manifest(out: Path, manifest: Manifest) -> None:
+    """Replace the manifest of a folder in one step."""
     write_json(out / "manifest.json", manifest)
 
 
-def check_shards(out: Path, manifest: dict[str, Any]) -> None:
-    """Every shard of the manifest is there and has its SHA-256; the first that is not is named."""
+def check_shards(out: Path, manifest: Manifest) -> None:
+    """Refuse a folder in which a shard of the manifest is missing or has another SHA-256; the error names it."""
     for shard in manifest["shards"]:
         check_hash(out / shard["name"], shard["sha256"])
 
 
 def content_hash(out: Path) -> str:
-    """Tells the shards of a folder from others, by what its manifest says of them."""
+    """Compute a hash of the names and SHA-256 of all shards, which tells the data of a folder from other data."""
     shards = [[shard["name"], shard["sha256"]] for shard in read_manifest(out)["shards"]]
     return checksum(shards)[:16]
 
 
 def recorded_lengths(out: Path, vocabulary: int) -> dict[str, int]:
-    """The names and lengths of the shards that are known to keep within `vocabulary`; none without a manifest.
+    """Return shard names and lengths if the manifest guarantees that all tokens are below `vocabulary`, else {}.
 
-    They are those of a manifest whose own vocabulary is no larger: whoever wrote it saw every token.
+    It does where its own vocabulary is no larger: every token was checked when the shards were written.
     """
     if not (out / "manifest.json").is_file():
         return {}
@@ -81,23 +131,23 @@ def recorded_lengths(out: Path, vocabulary: int) -> dict[str, int]:
     return {shard["name"]: shard["tokens"] for shard in manifest["shards"]}
 
 
-def count_tokens(manifest: dict[str, Any], split: str) -> int:
-    """The tokens of a split, `train` or `val`."""
+def count_tokens(manifest: Manifest, split: Split) -> int:
+    """Count the tokens of a split."""
     return sum(shard["tokens"] for shard in manifest["shards"] if shard["split"] == split)
 
 
 def check_hash(path: Path, expected: str) -> None:
-    """The file is there and has this SHA-256."""
+    """Refuse a file that is missing or has another SHA-256."""
+    remedy = (
+        f"remove it and fetch again (`entryclip data fineweb`), or remove the folder {path.parent} and prepare it again"
+    )
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: {_REMEDY.format(path.parent)}")
+        raise FileNotFoundError(f"{path} is missing: {remedy}")
     if hash_file(path) != expected:
-        raise ValueError(f"{path} is damaged, its SHA-256 is another: {_REMEDY.format(path.parent)}")
-
-
-_REMEDY = "remove it and fetch again (`entryclip data fineweb`), or remove the folder {} and prepare it again"
+        raise ValueError(f"{path} is damaged, its SHA-256 is another: {remedy}")
 
 
 def hash_file(path: Path) -> str:
-    """The SHA-256 of a file of any size."""
+    """Compute the SHA-256 of a file of any size."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,6 +1,6 @@
-"""Text to tokens: `gpt2`, `bpe:N` (trained on the text itself) or `bytes`. The last token opens a document.
+"""Tokenizers: `gpt2`, `bpe:N` (trained on the text itself) and `bytes`. The last token separates documents.
 
-No text can forge that token: `<|endoftext|>` in a document is encoded letter by letter.
+Text never encodes to the separator: `<|endoftext|>` in a document is encoded letter by letter.
 """
 
 import os
@@ -12,14 +12,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Documents = list[NDArray[np.uint16]]
+from ..extras import import_extra
+
+Encoded = list[NDArray[np.uint16]]  # the tokens of each text
 _LARGEST = 2**16  # tokens are stored as uint16
-_INSTALL = "text to tokens needs more packages: pip install 'entryclip[lm]'"
+_PURPOSE = "turning text into tokens"
 
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """Encodes many texts at once, on all cores; `separator` is its last token.
+    """A tokenizer that encodes many texts at once, on all cores.
+
+    name        as on the command line: gpt2, bpe:N or bytes
+    separator   the token before each document, which is the last of the vocabulary
 
     >>> t = bytes_tokenizer()
     >>> [tokens.tolist() for tokens in t.encode(["ab", "é"])], t.separator, t.vocabulary
@@ -28,17 +33,17 @@ class Tokenizer:
 
     name: str
     separator: int
-    encode: Callable[[Sequence[str]], Documents]
+    encode: Callable[[Sequence[str]], Encoded]
     decode: Callable[[Sequence[int]], str]
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens there are, the separator among them."""
+        """Number of tokens, the separator included."""
         return self.separator + 1
 
 
 def parse_name(name: str) -> tuple[str, int]:
-    """The kind and size that a name on the command line asks for.
+    """Split the name of a tokenizer into its kind and the size of its vocabulary.
 
     >>> parse_name("bpe:4096"), parse_name("gpt2")
     (('bpe', 4096), ('gpt2', 50257))
@@ -55,17 +60,20 @@ def parse_name(name: str) -> tuple[str, int]:
 
 
 def bytes_tokenizer() -> Tokenizer:
-    """One token per byte of UTF-8."""
+    """Make the tokenizer with one token per byte of UTF-8."""
 
-    def encode(texts: Sequence[str]) -> Documents:
+    def encode(texts: Sequence[str]) -> Encoded:
         return [np.frombuffer(text.encode(), np.uint8).astype(np.uint16) for text in texts]
 
     return Tokenizer("bytes", 256, encode, lambda tokens: bytes(tokens).decode(errors="replace"))
 
 
 def train_bpe(size: int, texts: Iterable[str]) -> str:
-    """A byte-level BPE tokenizer of `size` tokens, the separator among them, as JSON; the same for the same text."""
-    library = _tokenizers()
+    """Train a byte-level BPE tokenizer of `size` tokens, the separator included; return it as JSON.
+
+    The same texts give the same tokenizer.
+    """
+    library = _import_tokenizers()
     model = library.Tokenizer(library.models.BPE())
     model.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
     model.decoder = library.decoders.ByteLevel()
@@ -81,19 +89,21 @@ def train_bpe(size: int, texts: Iterable[str]) -> str:
 
 
 def bpe_tokenizer(json: str) -> Tokenizer:
-    """The tokenizer that `train_bpe` made."""
-    model = _tokenizers().Tokenizer.from_str(json)
+    """Load a tokenizer from the JSON that `train_bpe` returned."""
+    model = _import_tokenizers().Tokenizer.from_str(json)
     size = model.get_vocab_size()
     return Tokenizer(f"bpe:{size + 1}", size, _encode_with(model), model.decode)
 
 
 def gpt2_tokenizer(files: Path | None = None) -> Tokenizer:
-    """GPT-2's: from `encoder.json` and `vocab.bpe` in the folder `files`, or fetched (and kept) by tiktoken."""
+    """Load GPT-2's tokenizer, from `encoder.json` and `vocab.bpe` in the folder `files`, or by tiktoken.
+
+    tiktoken downloads it once and caches it.
+    """
     tokenizer = _gpt2_from_files(files) if files else _gpt2_from_tiktoken()
     if [each.tolist() for each in tokenizer.encode(["Hello world"])] != [[15496, 995]]:
-        raise ValueError(
-            f"{files or 'what tiktoken has'} is not GPT-2's tokenizer: fetch encoder.json and vocab.bpe again"
-        )
+        where = files or "tiktoken's copy"
+        raise ValueError(f"{where} is not GPT-2's tokenizer: fetch encoder.json and vocab.bpe again")
     return tokenizer
 
 
@@ -101,46 +111,38 @@ def _gpt2_from_files(folder: Path) -> Tokenizer:
     for name in ("encoder.json", "vocab.bpe"):
         if not (folder / name).is_file():
             raise FileNotFoundError(f"no {name} in {folder}: GPT-2's tokenizer is encoder.json and vocab.bpe")
-    library = _tokenizers()
+    library = _import_tokenizers()
     try:
         model = library.Tokenizer(library.models.BPE.from_file(str(folder / "encoder.json"), str(folder / "vocab.bpe")))
     except Exception as error:  # the library raises bare Exceptions
-        raise ValueError(
-            f"{folder} does not hold a tokenizer ({error}): fetch encoder.json and vocab.bpe again"
-        ) from error
+        remedy = "fetch encoder.json and vocab.bpe again"
+        raise ValueError(f"{folder} does not hold a tokenizer ({error}): {remedy}") from error
     model.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
     model.decoder = library.decoders.ByteLevel()
     return Tokenizer("gpt2", 50256, _encode_with(model), model.decode)
 
 
 def _gpt2_from_tiktoken() -> Tokenizer:
-    try:
-        import tiktoken
-    except ImportError as error:
-        raise ImportError(_INSTALL) from error
+    tiktoken = import_extra("tiktoken", _PURPOSE)
     try:
         model = tiktoken.get_encoding("gpt2")
     except OSError as error:
         remedy = "give the folder of encoder.json and vocab.bpe with --gpt2-files"
         raise OSError(f"GPT-2's tokenizer cannot be fetched ({type(error).__name__}): {remedy}") from error
 
-    def encode(texts: Sequence[str]) -> Documents:
+    def encode(texts: Sequence[str]) -> Encoded:
         found = model.encode_ordinary_batch(list(texts), num_threads=os.cpu_count() or 1)
         return [np.array(tokens, np.uint16) for tokens in found]
 
     return Tokenizer("gpt2", 50256, encode, lambda tokens: model.decode(list(tokens)))
 
 
-def _encode_with(model: Any) -> Callable[[Sequence[str]], Documents]:
-    def encode(texts: Sequence[str]) -> Documents:
+def _encode_with(model: Any) -> Callable[[Sequence[str]], Encoded]:
+    def encode(texts: Sequence[str]) -> Encoded:
         return [np.array(each.ids, np.uint16) for each in model.encode_batch_fast(list(texts))]
 
     return encode
 
 
-def _tokenizers() -> Any:  # the module
-    try:
-        import tokenizers
-    except ImportError as error:
-        raise ImportError(_INSTALL) from error
-    return tokenizers
+def _import_tokenizers() -> Any:
+    return import_extra("tokenizers", _PURPOSE)

@@ -1,6 +1,7 @@
-"""Who may look at whom: back in time, within a document, in a sliding window of blocks.
+"""Attention that is causal, stays within a document, and reaches back over a sliding window of blocks.
 
-Two paths, one result: FlexAttention, which skips blocks that nobody sees, on a GPU; a dense mask elsewhere.
+Two implementations with one result: FlexAttention, which skips blocks that are masked entirely, on a GPU; a dense mask
+elsewhere.
 """
 
 import functools
@@ -10,11 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-Attend = Callable[[Tensor, Tensor, Tensor], Tensor]  # q, k, v -> y, all (sequences, heads, length, head_size)
+AttentionFunction = Callable[
+    [Tensor, Tensor, Tensor], Tensor
+]  # q, k, v -> y, all (sequences, heads, length, head_size)
 
 
 def document_numbers(tokens: Tensor, separator: int) -> Tensor:
-    """The number of the document that each token of (sequences, length) is in; a separator opens one.
+    """Number the documents in each sequence: a separator opens the next one. (sequences, length) -> the same shape.
 
     >>> document_numbers(torch.tensor([[5, 9, 5, 5, 9]]), 9)
     tensor([[0, 1, 1, 1, 2]])
@@ -23,7 +26,13 @@ def document_numbers(tokens: Tensor, separator: int) -> Tensor:
 
 
 def dense_mask(documents: Tensor, *, blocks: int | Tensor, block: int) -> Tensor:
-    """The mask in full, (sequences, 1, length, length); True: may look. The specification of both paths.
+    """Write out the attention mask, (sequences, 1, length, length), True where a query (row) may attend to a key.
+
+    It specifies what both implementations compute.
+
+    documents   the document of each token, (sequences, length)
+    blocks      number of blocks a query reaches back over, its own included
+    block       tokens per block
 
     >>> dense_mask(torch.tensor([[0, 0, 1, 1]]), blocks=2, block=1)[0, 0].int()
     tensor([[1, 0, 0, 0],
@@ -37,36 +46,39 @@ def dense_mask(documents: Tensor, *, blocks: int | Tensor, block: int) -> Tensor
     return ((place[:, None] >= place) & near & same)[:, None]
 
 
-def attend(documents: Tensor, *, blocks: int | Tensor, block: int, scale: float, flex: bool | None = None) -> Attend:
-    """Attention under that mask; the mask is made once here, for all layers with this window.
+def masked_attention(
+    documents: Tensor, *, blocks: int | Tensor, block: int, scale: float, flex: bool | None = None
+) -> AttentionFunction:
+    """Make the attention function under `dense_mask(documents, blocks, block)`, to be shared by layers.
 
-    blocks  how far to look back; as a tensor it is not looked at before it is used: a compiled model stays the same
+    blocks  a tensor where the model is compiled: its value is not read here, so a growing window compiles once
+    scale   multiplies the inner products of queries and keys
     flex    True: FlexAttention; False: a dense mask; None: FlexAttention where the tokens are on a GPU
     """
     if not isinstance(blocks, Tensor) and blocks < 1:
         raise ValueError(f"a window must have at least 1 block, got {blocks}")
     if documents.is_cuda if flex is None else flex:
-        return _flex(documents, blocks=blocks, block=block, scale=scale)
+        return _flex_attention(documents, blocks=blocks, block=block, scale=scale)
     mask = dense_mask(documents, blocks=blocks, block=block)
     return lambda q, k, v: scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
 
 
-def _flex(documents: Tensor, *, blocks: int | Tensor, block: int, scale: float) -> Attend:
+def _flex_attention(documents: Tensor, *, blocks: int | Tensor, block: int, scale: float) -> AttentionFunction:
     window = torch.as_tensor(blocks, device=documents.device)  # a tensor: a growing window compiles once
 
     def visible(sequence: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         near = query // block - key // block < window
         return (query >= key) & near & (documents[sequence, query] == documents[sequence, key])
 
-    make, run = _flex_functions(documents.is_cuda)
+    make_mask, attend = _flex_functions(documents.is_cuda)
     sequences, length = documents.shape
-    mask = make(visible, sequences, None, length, length, device=str(documents.device))
-    return lambda q, k, v: run(q, k, v, block_mask=mask, scale=scale)
+    mask = make_mask(visible, sequences, None, length, length, device=str(documents.device))
+    return lambda q, k, v: attend(q, k, v, block_mask=mask, scale=scale)
 
 
 @functools.cache
 def _flex_functions(compiled: bool) -> tuple[Callable[..., object], Callable[..., Tensor]]:
-    """Compiled on a GPU, where the plain versions would write out the length x length matrix."""
+    """Return create_block_mask and flex_attention, compiled on a GPU: uncompiled they build the full matrix."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     if compiled:

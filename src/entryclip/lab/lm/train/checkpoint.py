@@ -1,60 +1,76 @@
-"""Checkpoints: one folder per step, never overwritten, whole or not there at all.
+"""Checkpoints: one folder per step, never overwritten, complete or ignored.
 
-    checkpoints/step_000500/model.safetensors    the weights, for anybody
+    checkpoints/step_000500/model.safetensors    the weights, readable without this package
                             state.pt             the optimizer's state, read with weights_only
-                            manifest.json        written last: what made it, the rows so far, SHA-256 of both files
+                            manifest.json        written last: the run's record, SHA-256 of both files
 
-A folder without its manifest is one that was being written when the process ended; it is ignored and cleared away.
+A folder without its manifest was being written when the process ended; it is ignored and removed.
 """
 
-import hashlib
 import pickle
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from ...engine.files import explained, read_sealed, write_sealed, write_stream
+from ..data.manifest import hash_file
+from ..extras import import_extra
+from .records import CheckpointRecord
+
+SafetensorError: type[Exception] = import_extra("safetensors", "saving checkpoints").SafetensorError
+_safetensors = import_extra("safetensors.torch", "saving checkpoints")
 
 WEIGHTS, STATE, MANIFEST = "model.safetensors", "state.pt", "manifest.json"
+OptimizerState = dict[str, Any]  # torch's: {"state": ..., "param_groups": ...}
 _NAME = re.compile(r"step_(\d{6,})")
 
 
-def save(folder: Path, step: int, content: dict[str, Any], about: dict[str, Any], *, keep: int = 2) -> Path:
-    """Write `content`, {"model": weights, "optimizer": state}, and `about`; the last `keep` stay (0: all).
+@dataclass(frozen=True)
+class Checkpoint:
+    """Everything that a training run needs to continue after `step` steps."""
 
-    A whole one of that step stays as it is, a damaged one gives way. Damaged ones of later steps do not count as kept.
+    step: int
+    weights: dict[str, Tensor]
+    optimizer: OptimizerState
+    record: CheckpointRecord
+
+
+def save(folder: Path, saved: Checkpoint, *, keep: int = 2) -> Path:
+    """Write a checkpoint into its own folder below `folder`, and remove all but the last `keep` (0: keep all).
+
+    A checkpoint of that step that is intact stays as it is; a damaged one is replaced. Checkpoints of later steps,
+    which can only be damaged ones, are not counted and not removed.
     """
-    place = folder / f"step_{step:06d}"
-    if _whole(place):
+    place = folder / f"step_{saved.step:06d}"
+    if _is_intact(place):
         return place
     _remove(place)
-    write_stream(place / STATE, lambda file: torch.save(content["optimizer"], file))
-    weights = {name: tensor.contiguous() for name, tensor in content["model"].items()}
-    _write_weights(place / WEIGHTS, weights)
-    hashes = {name: _hash(place / name) for name in (WEIGHTS, STATE)}
-    write_sealed(place / MANIFEST, {"format": 1, "step": step, "sha256": hashes, **about})
+    write_stream(place / STATE, lambda file: torch.save(saved.optimizer, file))
+    _write_weights(place / WEIGHTS, {name: tensor.contiguous() for name, tensor in saved.weights.items()})
+    hashes = {name: hash_file(place / name) for name in (WEIGHTS, STATE)}
+    write_sealed(place / MANIFEST, {**saved.record, "format": 1, "step": saved.step, "sha256": hashes})
     places = _numbered(folder)
     for old in places[: places.index(place) + 1][:-keep] if keep else ():
         _remove(old)
     return place
 
 
-def _whole(place: Path) -> bool:
+def _is_intact(place: Path) -> bool:
     try:
-        _checked(place)
+        _read_manifest(place)
     except (ValueError, FileNotFoundError):
         return False
     return True
 
 
-def _write_weights(path: Path, weights: dict[str, torch.Tensor]) -> None:
-    """safetensors writes to names only: under a temporary one, then through the one place that flushes."""
+def _write_weights(path: Path, weights: dict[str, Tensor]) -> None:
+    """Write by safetensors under a temporary name, since it does not flush, then copy through `write_stream`."""
     temporary = path.with_name(f".{path.name}.part")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -66,46 +82,50 @@ def _write_weights(path: Path, weights: dict[str, torch.Tensor]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _save_file(weights: dict[str, torch.Tensor], path: Path) -> None:
-    """safetensors' own, with what the disk says against it as an OSError."""
+def _save_file(weights: dict[str, Tensor], path: Path) -> None:
+    """Call safetensors' `save_file`, and turn its errors of the disk into OSErrors."""
     try:
-        save_file(weights, path)
+        _safetensors.save_file(weights, path)
     except SafetensorError as error:
         if code := re.search(r"os error (\d+)", str(error)):
             raise OSError(int(code[1]), str(error)) from error
         raise
 
 
-def load(place: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """`content` and `about` of a checkpoint; a damaged, hostile or foreign one is a ValueError naming the file."""
-    about = _checked(place)
+def load(place: Path) -> Checkpoint:
+    """Read the checkpoint in the folder `place`; a damaged, hostile or foreign one is a ValueError naming the file."""
+    manifest = _read_manifest(place)
     try:
         state = torch.load(place / STATE, weights_only=True, map_location="cpu")
-        return {"model": load_file(place / WEIGHTS), "optimizer": state}, about
+        weights = _safetensors.load_file(place / WEIGHTS)
     except (SafetensorError, pickle.UnpicklingError, RuntimeError, OSError, EOFError, ValueError) as error:
         raise ValueError(f"{place} cannot be read: {str(error).splitlines()[0]}") from error
+    return Checkpoint(manifest["step"], weights, state, cast(CheckpointRecord, manifest))
 
 
-def _checked(place: Path) -> dict[str, Any]:
-    """The manifest, where both files are as it says."""
-    about = read_sealed(place / MANIFEST)
-    if about.get("format") != 1:
-        raise ValueError(f"{place / MANIFEST} is foreign: its format is {about.get('format')!r}, this reads 1")
-    for name, expected in about["sha256"].items():
-        if not (place / name).is_file() or _hash(place / name) != expected:
+def _read_manifest(place: Path) -> Any:
+    """Read the manifest of a checkpoint and compare both files with their SHA-256."""
+    manifest = read_sealed(place / MANIFEST)
+    if manifest.get("format") != 1:
+        raise ValueError(f"{place / MANIFEST} is foreign: its format is {manifest.get('format')!r}, this reads 1")
+    for name, expected in manifest["sha256"].items():
+        if not (place / name).is_file() or hash_file(place / name) != expected:
             raise ValueError(f"{place / name} is damaged: its SHA-256 is not the manifest's")
-    return about
+    return manifest
 
 
-def clear(folder: Path) -> None:
-    """Remove what a killed process left half written; nobody may be writing."""
+def remove_incomplete(folder: Path) -> None:
+    """Remove what a killed process left half written; no other process may be writing."""
     for place in _numbered(folder):
         if not (place / MANIFEST).exists():
             _remove(place)
 
 
-def load_last(folder: Path, say: Callable[[str], object]) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """The last checkpoint that is whole; damaged ones are named and passed over. None: there is none yet."""
+def load_latest(folder: Path, say: Callable[[str], object]) -> Checkpoint | None:
+    """Load the last checkpoint that is intact; None where there is none yet.
+
+    Damaged ones are skipped, and `say` is told of them. Only damaged ones is an error.
+    """
     damaged = []
     for place in reversed(_numbered(folder)):
         if not (place / MANIFEST).exists():
@@ -123,18 +143,18 @@ def load_last(folder: Path, say: Callable[[str], object]) -> tuple[dict[str, Any
     return None
 
 
-def last(folder: Path) -> Path:
-    """The last complete checkpoint of a run's folder, or the checkpoint that `folder` is itself."""
+def find_latest(folder: Path) -> Path:
+    """Return the last complete checkpoint of a run's folder, or `folder` if it is a checkpoint itself."""
     if (folder / MANIFEST).is_file() and (folder / WEIGHTS).is_file():
         return folder
     found = [place for place in _numbered(folder / "checkpoints") if (place / MANIFEST).exists()]
     if not found:
-        raise FileNotFoundError(f"no checkpoint in {folder}: it is the --out of an `entryclip train` that saved one")
+        raise FileNotFoundError(f"no checkpoint in {folder}: give the --out of an `entryclip train` that saved one")
     return found[-1]
 
 
 def _numbered(folder: Path) -> list[Path]:
-    """In the order of their steps."""
+    """List the folders of checkpoints, complete or not, in the order of their steps."""
     if not folder.is_dir():
         return []
     steps = {int(match[1]): each for each in folder.iterdir() if (match := _NAME.fullmatch(each.name))}
@@ -142,11 +162,6 @@ def _numbered(folder: Path) -> list[Path]:
 
 
 def _remove(place: Path) -> None:
-    """The manifest first: what is half removed is then as what was half written."""
+    """Remove a checkpoint, its manifest first: interrupted, it looks like one that was half written."""
     (place / MANIFEST).unlink(missing_ok=True)
     shutil.rmtree(place, ignore_errors=True)
-
-
-def _hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

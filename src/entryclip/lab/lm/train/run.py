@@ -1,4 +1,4 @@
-"""A run on disk: trains, evaluates, writes its rows and checkpoints, and goes on where it was stopped.
+"""A training run on disk: it trains, evaluates, writes rows and checkpoints, and continues where it was stopped.
 
 OUT/rows.jsonl      step, tokens, loss (mean since the row before), val_loss, lr
     record.json     settings, versions, seconds, tokens per second, the optimizer's share of the time
@@ -21,28 +21,31 @@ from torch.distributed.checkpoint.state_dict import (
 
 from ...engine.files import write_json, write_text
 from ...engine.provenance import code_hash, versions
-from . import checkpoint, methods
-from .processes import Processes
+from . import checkpoint, training_methods
+from .checkpoint import Checkpoint
+from .distributed import Processes
+from .records import CheckpointRecord, EvaluationRow, RunIdentity, RunSpeed
 from .schedule import evaluation_steps
 from .settings import Settings
 from .trainer import Trainer
 
-Row = dict[str, Any]
-Progress = Callable[[Trainer, float], None]  # after every step, with its loss
-_WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
+StepCallback = Callable[[Trainer, float], None]  # called after every step with its loss
 STALE = ("refuse", "keep")
+_FULL_STATE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
 class Run:
-    """A training run with a memory: `advance` until it is complete.
+    """A training run with rows and checkpoints: `advance()` trains to the end, from the last checkpoint.
 
-    settings    what to train, and how
+    A run that was stopped and continued on one process has the weights and rows of an undisturbed one, to the bit.
+
     data        the folder of shards
-    out         where rows and checkpoints go; None: nowhere
+    out         the folder for rows and checkpoints; None: nothing is written
     save_every  steps between checkpoints (0: only at the end); the last `keep` of them stay (0: all)
-    stale       whether to go on from a checkpoint of other code: refuse or keep
-    start_from  a checkpoint of another run, or its folder: go on from there, at that step and with the batches that
-                follow, but with these settings
+    stale       whether to continue from a checkpoint of other code or package versions: refuse or keep
+    start_from  a checkpoint of another run, or its folder: start at its step with its weights, moments and the batches
+                that follow, but with these settings
+    say         is told, in one line each, where the run continues and which checkpoints are damaged
     """
 
     def __init__(
@@ -65,10 +68,10 @@ class Run:
         self.settings, self.out, self.save_every, self.keep, self.stale = settings, out, save_every, keep, stale
         self._origin = None if start_from is None else str(start_from)
         self.trainer, self._data = Trainer(settings, data, processes), str(data)
-        self.rows: list[Row] = []
-        self.times: list[float] = []  # seconds in steps up to each row: not among the rows, which are always the same
-        self._losses: list[float] = []
-        self._saved = -1
+        self.rows: list[EvaluationRow] = []
+        self.times: list[float] = []  # seconds up to each row; not in the rows, which are the same on every machine
+        self._losses: list[float] = []  # since the last row
+        self._saved = -1  # the step of the last checkpoint
         resumed = out is not None and self._resume(out, say)
         if start_from is not None and not resumed:
             self._branch(start_from)
@@ -76,18 +79,18 @@ class Run:
 
     @property
     def folder(self) -> Path:
-        """Where it writes."""
+        """The folder for rows and checkpoints; an error if there is none."""
         if self.out is None:
             raise ValueError("this run has no folder: give `out`")
         return self.out
 
     @property
     def complete(self) -> bool:
-        """Whether all steps are taken and the last evaluation is there."""
+        """Whether all steps are taken and the last evaluation is done."""
         return bool(self.rows) and self.rows[-1]["step"] == self.settings.steps
 
-    def advance(self, progress: Progress = lambda trainer, loss: None) -> list[Row]:
-        """Train to the end; returns the rows."""
+    def advance(self, progress: StepCallback = lambda trainer, loss: None) -> list[EvaluationRow]:
+        """Train to the end and return the rows."""
         due, trainer = set(evaluation_steps(self.settings.steps, self.settings.eval_every)), self.trainer
         while not self.complete:
             if trainer.done in due and (not self.rows or self.rows[-1]["step"] < trainer.done):
@@ -102,110 +105,114 @@ class Run:
 
     def _evaluate(self) -> None:
         trainer, losses = self.trainer, self._losses
-        mean = sum(losses) / len(losses) if losses else None
-        row = {"step": trainer.done, "tokens": trainer.tokens, "loss": mean, "val_loss": trainer.evaluate()}
-        self.rows.append({**row, "lr": trainer.learning_rate()})
+        row: EvaluationRow = {
+            "step": trainer.done,
+            "tokens": trainer.tokens,
+            "loss": sum(losses) / len(losses) if losses else None,
+            "val_loss": trainer.evaluate(),
+            "lr": trainer.learning_rate(),
+        }
+        self.rows.append(row)
         self.times.append(trainer.seconds)
         self._losses = []
         self._write_rows()
 
     def save(self) -> None:
-        """A checkpoint of this step, and the record; by the first process, of what all of them hold."""
+        """Write a checkpoint of this step, and the record; all processes must call it, the first one writes."""
         trainer, out = self.trainer, self.out
         if out is None or self._saved == trainer.done:
             return
-        content = {
-            "model": get_model_state_dict(trainer.model, options=_WHOLE),
-            "optimizer": get_optimizer_state_dict(trainer.model, trainer.optimizer, options=_WHOLE),
-        }
+        weights: Any = get_model_state_dict(trainer.model, options=_FULL_STATE)
+        optimizer = get_optimizer_state_dict(trainer.model, trainer.optimizer, options=_FULL_STATE)
         self._saved = trainer.done
         if trainer.processes.rank == 0:
-            checkpoint.save(out / "checkpoints", trainer.done, content, self._about(), keep=self.keep)
-            write_json(out / "record.json", {**self._identity(), **self.speed(), "complete": self.complete})
-        trainer.processes.wait()
+            now = Checkpoint(trainer.done, weights, optimizer, self._record())
+            checkpoint.save(out / "checkpoints", now, keep=self.keep)
+            speed = dataclasses.asdict(self.speed())
+            write_json(out / "record.json", {**self._identity(), **speed, "complete": self.complete})
+        trainer.processes.barrier()
 
-    def speed(self) -> dict[str, float | None]:
-        """Seconds in steps (not in evaluations), tokens per second, the optimizer's share of them, and memory."""
+    def speed(self) -> RunSpeed:
+        """Measure the run's time and memory so far."""
         trainer = self.trainer
-        peak = {"peak_bytes": trainer.peak_bytes()}
         if not trainer.seconds:
-            return {"seconds": 0.0, "tokens_per_second": None, "optimizer_share": None, **peak}
-        return {
-            **peak,
-            "seconds": trainer.seconds,
-            "tokens_per_second": trainer.tokens / trainer.seconds,
-            "optimizer_share": trainer.optimizer_seconds / trainer.seconds,
-        }
+            return RunSpeed(0.0, None, None, trainer.peak_bytes())
+        share = trainer.optimizer_seconds / trainer.seconds
+        return RunSpeed(trainer.seconds, trainer.tokens / trainer.seconds, share, trainer.peak_bytes())
 
     def _resume(self, out: Path, say: Callable[[str], object]) -> bool:
-        """Go on with a run that is there; whether there is one."""
+        """Continue from the last checkpoint in `out`; return whether there is one."""
         if self.trainer.processes.rank == 0:
-            checkpoint.clear(out / "checkpoints")
-        self.trainer.processes.wait()
-        found = checkpoint.load_last(out / "checkpoints", say)
+            checkpoint.remove_incomplete(out / "checkpoints")
+        self.trainer.processes.barrier()
+        found = checkpoint.load_latest(out / "checkpoints", say)
         if found is None:
             return False
-        content, about = found
-        self._check_same(about, out)
-        self._take_over(content, about)
+        self._check_same(found.record, out)
+        self._restore(found)
         self._saved = self.trainer.done
         self._write_rows()
         say(f"going on after step {self.trainer.done} of {self.settings.steps}")
         return True
 
     def _branch(self, origin: Path) -> None:
-        """Begin where another run was."""
-        content, about = checkpoint.load(checkpoint.last(origin))
-        then, now = about["settings"], self.settings
-        kinds = [methods.find(name).optimizer for name in (then["method"], now.method)]
-        if kinds[0] != kinds[1]:
-            raise ValueError(f"{origin} has the state of {kinds[0]}, which {now.method} cannot go on with")
-        if about["step"] > now.steps:
-            raise ValueError(f"{origin} is at step {about['step']}, beyond the {now.steps} steps of this run")
-        ours: Any = get_optimizer_state_dict(self.trainer.model, self.trainer.optimizer)["param_groups"]
-        groups = [{**group, "steps": about["step"]} for group in ours]
-        state = content["optimizer"] | {"param_groups": groups}  # its moments, by name of parameter, and our options
-        self._take_over({**content, "optimizer": state}, about)
+        """Start from another run's checkpoint: its weights and moments, but the options of this run's optimizer."""
+        found, method = checkpoint.load(checkpoint.find_latest(origin)), self.settings.method
+        theirs, ours = (training_methods.find(each).optimizer for each in (found.record["settings"]["method"], method))
+        if theirs != ours:
+            raise ValueError(f"{origin} has the state of {theirs}, which {method} cannot go on with")
+        if found.step > self.settings.steps:
+            raise ValueError(f"{origin} is at step {found.step}, beyond the {self.settings.steps} steps of this run")
+        own: Any = get_optimizer_state_dict(self.trainer.model, self.trainer.optimizer)["param_groups"]
+        groups = [{**group, "steps": found.step} for group in own]
+        self._restore(dataclasses.replace(found, optimizer=found.optimizer | {"param_groups": groups}))
 
-    def _take_over(self, content: dict[str, Any], about: dict[str, Any]) -> None:
-        trainer = self.trainer
-        restore(trainer, content)
-        trainer.batches.load_state_dict(about["batches"])
-        trainer.done = about["step"]
-        trainer.seconds, trainer.optimizer_seconds = about["seconds"], about["optimizer_seconds"]
-        self.rows, self.times, self._losses = about["rows"], about["times"], about["losses"]
+    def _restore(self, found: Checkpoint) -> None:
+        trainer, record = self.trainer, found.record
+        restore(trainer, found)
+        trainer.batches.load_state_dict(record["batches"])
+        trainer.done = found.step
+        trainer.seconds, trainer.optimizer_seconds = record["seconds"], record["optimizer_seconds"]
+        self.rows, self.times, self._losses = record["rows"], record["times"], record["losses"]
 
-    def _check_same(self, about: dict[str, Any], out: Path) -> None:
-        """Refuse to go on with a run that was begun otherwise."""
-        now, other = self._identity(), "choose another --out"
+    def _check_same(self, then: RunIdentity, out: Path) -> None:
+        """Refuse to continue a run that was begun with other settings or, unless stale is "keep", with other code."""
+        now, remedy = self._identity(), "choose another --out"
         for name, value in now["settings"].items():
-            if (then := about["settings"].get(name)) != value:
-                raise ValueError(f"{out} was begun with {name} = {then}, now it is {value}: {other}")
-        changed = [key for key in ("versions", "code") if about[key] != now[key]]
+            if (before := then["settings"].get(name)) != value:
+                raise ValueError(f"{out} was begun with {name} = {before}, now it is {value}: {remedy}")
+        same = {"versions": then["versions"] == now["versions"], "code": then["code"] == now["code"]}
+        changed = [name for name, is_same in same.items() if not is_same]
         if changed and self.stale == "refuse":
-            raise ValueError(f"{out} was begun with other {' and '.join(changed)}: {other}, or --stale keep")
+            raise ValueError(f"{out} was begun with other {' and '.join(changed)}: {remedy}, or --stale keep")
 
-    def _identity(self) -> dict[str, Any]:
+    def _identity(self) -> RunIdentity:
         settings = json.loads(json.dumps({**dataclasses.asdict(self.settings), "start_from": self._origin}))
         return {"settings": settings, "versions": versions(), "code": code_hash(Path(__file__))}
 
-    def _about(self) -> dict[str, Any]:
-        """What a checkpoint says of itself."""
+    def _record(self) -> CheckpointRecord:
         trainer = self.trainer
-        times = {"seconds": trainer.seconds, "optimizer_seconds": trainer.optimizer_seconds, "times": self.times}
-        course = {"rows": self.rows, "losses": self._losses, "batches": trainer.batches.state_dict()}
-        what = {"config": dataclasses.asdict(trainer.config), "data": self._data}
-        return {**self._identity(), **what, **times, **course}
+        return {
+            **self._identity(),
+            "config": dataclasses.asdict(trainer.config),
+            "data": self._data,
+            "seconds": trainer.seconds,
+            "optimizer_seconds": trainer.optimizer_seconds,
+            "times": self.times,
+            "rows": self.rows,
+            "losses": self._losses,
+            "batches": trainer.batches.state_dict(),
+        }
 
     def _write_rows(self) -> None:
         if self.out is not None and self.trainer.processes.rank == 0:
             write_text(self.out / "rows.jsonl", "".join(json.dumps(row, allow_nan=False) + "\n" for row in self.rows))
 
 
-def restore(trainer: Trainer, content: dict[str, Any]) -> None:
-    """Weights and optimizer state of a checkpoint into a trainer, also one of another number of processes."""
+def restore(trainer: Trainer, saved: Checkpoint) -> None:
+    """Load weights and optimizer state into a trainer, also from a run on another number of processes."""
     try:
-        set_model_state_dict(trainer.model, content["model"], options=_WHOLE)
-        set_optimizer_state_dict(trainer.model, trainer.optimizer, content["optimizer"], options=_WHOLE)
+        set_model_state_dict(trainer.model, {**saved.weights}, options=_FULL_STATE)
+        set_optimizer_state_dict(trainer.model, trainer.optimizer, saved.optimizer, options=_FULL_STATE)
     except (RuntimeError, KeyError, ValueError) as error:
         raise ValueError(f"the checkpoint is of another model: {str(error).splitlines()[0]}") from error

@@ -1,4 +1,4 @@
-"""What changes over a run: the learning rate, Muon's momentum in the speed-run, and when to evaluate."""
+"""Quantities that change over a run: the learning rate, the speed-run's momentum, and the steps of evaluations."""
 
 SCHEDULES = ("linear", "wsd", "constant")
 
@@ -6,10 +6,10 @@ SCHEDULES = ("linear", "wsd", "constant")
 def lr_factor(
     schedule: str, step: int, steps: int, *, warmup: int = 0, decay: float = 0.4, floor: float = 0.0
 ) -> float:
-    """The learning rate of step 0, 1, ..., steps - 1, as a multiple of the largest.
+    """Compute the learning rate of step 0, 1, ..., steps - 1 as a multiple of the largest.
 
     linear      falls to `floor` over the run, after the warm-up
-    wsd         warm-up, stable, decay: falls over the last `decay` of the run only
+    wsd         warm-up, stable, decay: falls over the last share `decay` of the run only
     constant    stays
 
     >>> [round(lr_factor("linear", step, 4), 2) for step in range(4)]
@@ -26,10 +26,10 @@ def lr_factor(
     return floor + (1 - floor) * left
 
 
-def momentum(step: int, *, start: float = 0.85, end: float = 0.95, over: int = 300) -> float:
-    """The speed-run's momentum of Muon: rises over the first steps.
+def warm_momentum(step: int, *, start: float = 0.85, end: float = 0.95, over: int = 300) -> float:
+    """Compute Muon's momentum as the speed-run had it: it rises linearly over the first steps.
 
-    >>> [round(momentum(step), 3) for step in (0, 150, 300, 1000)]
+    >>> [round(warm_momentum(step), 3) for step in (0, 150, 300, 1000)]
     [0.85, 0.9, 0.95, 0.95]
     """
     share = min(step / over, 1)
@@ -37,9 +37,10 @@ def momentum(step: int, *, start: float = 0.85, end: float = 0.95, over: int = 3
 
 
 def evaluation_steps(steps: int, every: int) -> list[int]:
-    """After how many steps to evaluate: before the first, every `every`, four times as often in the last fifth.
+    """List the steps after which to evaluate: 0, every `every`, and four times as often in the last fifth of the run.
 
-    Where a curve crosses a level is read off it; towards the end curves are flat, and a coarse grid blurs the place.
+    The step at which a loss curve reaches a level is read off these points. Towards the end curves are flat, so a
+    coarse grid would blur that step.
 
     >>> evaluation_steps(100, 20)
     [0, 20, 40, 60, 80, 85, 90, 95, 100]

@@ -1,12 +1,12 @@
-"""All that a training run is told: one frozen `Settings`, checked before anything starts."""
+"""The options of a training run: one frozen `Settings`, checked before anything starts."""
 
 import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..model.config import Config
-from . import methods
+from ..model.config import GPTConfig
+from . import training_methods
 from .schedule import SCHEDULES
 
 MODELS = ("paper", "small", "tiny")
@@ -14,23 +14,27 @@ MODELS = ("paper", "small", "tiny")
 
 @dataclass(frozen=True)
 class Settings:
-    """Model, method and course of a run. `Settings.paper()` is the paper's, `Settings.quick()` a minute's first look.
+    """The options of a training run. `Settings.paper()` are the paper's, `Settings.quick()` take seconds on a CPU.
 
     model               paper (276M), small or tiny
-    method              as in `entryclip.lab.lm.train.methods`
+    method              a name in `entryclip.lab.lm.train.training_methods`
     lr, level           of the hidden matrices: learning rate, the clip's quantile or threshold (default: the paper's)
-    other_lr            of embeddings, head, vectors and scalars (default: lr)
-    weight_decay        of the hidden matrices, and of embeddings and head unless `other_decay` says otherwise
-    steps               of the optimizer; a batch is `sequences` of `length` tokens, over all processes
+    other_lr            learning rate of embeddings, head, vectors and scalars (default: lr)
+    weight_decay        of the hidden matrices, and of embeddings and head unless `other_decay` is given
+    other_decay         weight decay of embeddings and head (default: weight_decay)
+    steps               optimizer steps; a batch is `sequences` of `length` tokens, over all processes
+    sequences, length   size of a batch: number of sequences over all processes, tokens in each
     accumulate          microbatches per step and process
     clip_microbatches   quantile of a smooth clip of every microbatch's gradient, before their mean (None: no clip)
     clip_from           the step at which the method's clip begins
-    clip_where          the hidden matrices that it acts on, by name or with wildcards (default: all)
-    schedule            of the learning rate: linear, wsd or constant; `warmup` steps before it, `floor` at its end
+    clip_where          the hidden matrices that the clip acts on, by name or with wildcards (default: all)
+    schedule            of the learning rate: linear, wsd or constant
+    warmup, floor       of the schedule: steps of warm-up, and the share of the learning rate at its end
     seed                of the initial weights and of the order of the data
-    eval_every          steps between evaluations on `eval_tokens`; four times as often in the last fifth
-    eval_order          spread: sequences from all over what is held out, always the same; first: its first tokens, as
-                        the speed-run does, whose documents are shuffled
+    eval_every          steps between evaluations; in the last fifth of the run they are four times as frequent
+    eval_tokens         validation tokens of one evaluation
+    eval_order          spread: sequences from all over the validation data, always the same ones; first: its first
+                        tokens, as the speed-run does, whose documents are shuffled
     precision           fp32, or bf16 (autocast)
     compile             compile the model first
 
@@ -63,12 +67,26 @@ class Settings:
     compile: bool = False
 
     def __post_init__(self) -> None:
-        _check_choice("model", self.model, MODELS)
-        _check_choice("schedule", self.schedule, SCHEDULES)
-        _check_choice("eval_order", self.eval_order, ("spread", "first"))
-        _check_choice("precision", self.precision, ("fp32", "bf16"))
+        self._check_choices()
         self._check_counts()
-        method = methods.find(self.method)
+        method = training_methods.find(self.method)
+        self._check_rates()
+        if self.level is not None:
+            method.check_level(self.level)
+        if isinstance(self.clip_where, str):
+            raise TypeError(f"clip_where must be several names, a tuple of them, got {self.clip_where!r}")
+        if self.clip_where is not None and not method.stage.acts_on_matrices:
+            raise ValueError(f"clip_where is for methods that clip matrices, {self.method} does not: leave it out")
+        if self.clip_microbatches is not None and not 0 < self.clip_microbatches <= 1:
+            raise ValueError(f"clip_microbatches must be a quantile in (0, 1], got {self.clip_microbatches}")
+
+    def _check_choices(self) -> None:
+        allowed = {"model": MODELS, "schedule": SCHEDULES, "eval_order": ("spread", "first")}
+        for name, choices in {**allowed, "precision": ("fp32", "bf16")}.items():
+            if (value := getattr(self, name)) not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+    def _check_rates(self) -> None:
         for name in ("lr", "other_lr"):
             if (value := getattr(self, name)) is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be a finite number above 0, got {value}")
@@ -77,14 +95,6 @@ class Settings:
                 raise ValueError(f"{name} must be a finite number, 0 or more, got {value}")
         if not 0 <= self.floor <= 1:
             raise ValueError(f"floor must be a share of the learning rate, 0 to 1, got {self.floor}")
-        if self.level is not None:
-            _check_level(self.method, method, self.level)
-        if isinstance(self.clip_where, str):
-            raise TypeError(f"clip_where must be several names, a tuple of them, got {self.clip_where!r}")
-        if self.clip_where is not None and method.stage not in ("pre", "post"):
-            raise ValueError(f"clip_where is for methods that clip matrices, {self.method} does not: leave it out")
-        if self.clip_microbatches is not None and not 0 < self.clip_microbatches <= 1:
-            raise ValueError(f"clip_microbatches must be a quantile in (0, 1], got {self.clip_microbatches}")
 
     def _check_counts(self) -> None:
         for name in ("steps", "sequences", "length", "accumulate", "eval_every", "eval_tokens"):
@@ -102,45 +112,29 @@ class Settings:
 
     @classmethod
     def paper(cls, **changes: Any) -> "Settings":
-        """276M parameters, 49,152 tokens a step, 1770 steps as the speed-run; one A100 is enough."""
-        own: dict[str, Any] = {"model": "paper", "steps": 1770, "sequences": 12, "length": 4096, "accumulate": 1}
-        own |= {"eval_every": 125, "eval_tokens": 10_485_760, "eval_order": "first"}
-        return cls(**{**own, "precision": "bf16", "compile": True, **changes})
+        """The paper's run: 276M parameters, 49,152 tokens a step, 1770 steps as the speed-run; for one A100."""
+        batch = cls(model="paper", steps=1770, sequences=12, length=4096, eval_tokens=10_485_760)
+        course = dataclasses.replace(batch, eval_every=125, eval_order="first", precision="bf16", compile=True)
+        return dataclasses.replace(course, **changes)
 
     @classmethod
     def snapshot(cls, **changes: Any) -> "Settings":
-        """The speed-run's own: eight times the tokens a step, on eight GPUs."""
-        own: dict[str, Any] = {"method": "snapshot", "schedule": "wsd", "floor": 0.1, "sequences": 96}
-        return cls.paper(**{**own, **changes})
+        """The speed-run's own settings: eight times the tokens a step, for eight GPUs."""
+        own = cls.paper(method="snapshot", schedule="wsd", floor=0.1, sequences=96)
+        return dataclasses.replace(own, **changes)
 
     @classmethod
     def quick(cls, **changes: Any) -> "Settings":
         """The tiny model for 60 steps: seconds on a CPU."""
-        own: dict[str, Any] = {"model": "tiny", "steps": 60, "sequences": 4, "length": 128, "lr": 0.01}
-        return cls(**{**own, "eval_every": 20, "eval_tokens": 4096, **changes})
+        own = cls(model="tiny", steps=60, sequences=4, length=128, lr=0.01, eval_every=20, eval_tokens=4096)
+        return dataclasses.replace(own, **changes)
 
     @property
     def batch_tokens(self) -> int:
-        """Tokens per step, over all processes."""
+        """Number of tokens per step, over all processes."""
         return self.sequences * self.length
 
-    def config(self, vocabulary: int, separator: int) -> Config:
-        """The model's sizes for these tokens."""
-        if self.model == "paper":
-            return dataclasses.replace(Config.paper(), vocabulary=vocabulary, separator=separator)
-        return {"small": Config.small, "tiny": Config.tiny}[self.model](vocabulary, separator)
-
-
-def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
-
-
-def _check_level(name: str, method: methods.Method, level: float) -> None:
-    if method.level is None:
-        raise ValueError(f"level is for methods that clip, {name} does not: leave it out, got {level}")
-    if method.clip in ("norm", "spectra"):
-        if not 0 < level < math.inf:
-            raise ValueError(f"level is the threshold of {name}, a finite number above 0, got {level}")
-    elif not 0 < level <= 1:
-        raise ValueError(f"level is the quantile of {name}, in (0, 1], got {level}")
+    def config(self, vocabulary: int, separator: int) -> GPTConfig:
+        """Return the model's sizes for the tokens of the data."""
+        sizes = {"paper": GPTConfig.paper, "small": GPTConfig.small, "tiny": GPTConfig.tiny}[self.model]()
+        return sizes.with_vocabulary(vocabulary, separator)

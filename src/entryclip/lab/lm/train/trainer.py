@@ -1,4 +1,4 @@
-"""The parts of a run put together: model, optimizer, data; one step, one evaluation."""
+"""A training run in memory: model, optimizer and data, one step, one evaluation."""
 
 import math
 import resource
@@ -14,72 +14,45 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from ....clip import smooth
 from ....dtensor import whole
 from ....optim.clipped_mean import ClippedMean
-from ..data.batches import Batches, Tokens
-from ..data.manifest import GPT2, load_manifest
 from ..model.gpt import GPT
-from . import methods
-from .nonfinite import Diverged, find_origin
-from .processes import Processes
-from .schedule import lr_factor, momentum
+from . import training_methods
+from .distributed import Processes
+from .divergence import Diverged, find_origin
+from .schedule import lr_factor, warm_momentum
 from .settings import Settings
+from .training_data import TrainingData
+from .training_methods import ClipStage
 
 _IGNORED = -100  # the target that torch's cross entropy leaves out
 
 
 class Trainer:
-    """A run in memory: `step()` takes one step of the optimizer and returns the mean loss of its batch.
+    """A training run in memory: `step()` takes one step of the optimizer and returns the mean loss of its batch.
 
-    The same settings, data and number of processes give the same run to the bit: nothing is drawn after the start.
+    The same settings, data and number of processes give the same run to the bit: all random numbers are drawn by the
+    constructor. `entryclip.lab.lm.train.run.Run` adds rows and checkpoints on disk.
+
+    data        the folder of shards
+    processes   the processes that train together (default: this one alone)
     """
 
     def __init__(self, settings: Settings, data: Path, processes: Processes | None = None) -> None:
         self.settings, self.processes = settings, processes or Processes()
-        self.method = methods.find(settings.method)
-        self._load_data(data)
+        self.method = training_methods.find(settings.method)
+        self._data = TrainingData(settings, data, self.processes)
+        self.config, self.batches = self._data.config, self._data.batches
         self._make_model()
-        self.done = 0  # steps
+        self.done = 0  # steps taken
         self.seconds, self.optimizer_seconds = 0.0, 0.0
         self._rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         self._clips = [{stage: group[stage] for stage in ("pre", "post")} for group in self.optimizer.param_groups]
 
-    def _load_data(self, folder: Path) -> None:
-        settings, manifest = self.settings, self._describe(folder)
-        self.config = settings.config(manifest["vocabulary"], manifest["separator"])
-        train, held_out = (Tokens.of(folder, split, vocabulary=self.config.vocabulary) for split in ("train", "val"))
-        parts: dict[str, Any] = {
-            "rank": self.processes.rank,
-            "processes": self.processes.count,
-            "length": settings.length,
-        }
-        if settings.sequences % (self.processes.count * settings.accumulate):
-            share = f"{self.processes.count} processes and {settings.accumulate} microbatches"
-            raise ValueError(f"{settings.sequences} sequences do not divide over {share}: choose another number")
-        self.batches = Batches(train, sequences=settings.sequences, seed=settings.seed, **parts)
-        if settings.steps > len(self.batches):
-            have = f"{len(train):,} tokens make {len(self.batches):,} steps of {settings.batch_tokens:,}"
-            raise ValueError(f"too little data for {settings.steps:,} steps: {have}, and no token is seen twice")
-        parts["seed"] = 0 if settings.eval_order == "spread" else None
-        at_once = settings.sequences // settings.accumulate
-        self._evaluation: dict[str, Any] = {"tokens": held_out, "sequences": at_once, **parts}
-        most = len(Batches(**self._evaluation)) * at_once * settings.length
-        if settings.eval_tokens > most:
-            raise ValueError(f"eval_tokens must be at most {most:,}, all there is, got {settings.eval_tokens:,}")
-
-    def _describe(self, folder: Path) -> dict[str, Any]:
-        """The vocabulary: the manifest's, or GPT-2's for shards without one, as the speed-run's are.
-
-        The first process also compares every SHA-256: what a broken disk makes of a token may be beyond the vocabulary.
-        """
-        if not (folder / "manifest.json").is_file():
-            return GPT2
-        return load_manifest(folder, thorough=self.processes.rank == 0)
-
     def _make_model(self) -> None:
         settings, device = self.settings, self.processes.device
         self.model = GPT(self.config, torch.Generator().manual_seed(settings.seed)).to(device)
-        self.shared = self.processes.share(self.model)
-        self._forward: Any = torch.compile(self.shared) if settings.compile else self.shared
-        self.optimizer = methods.make_optimizer(
+        self._wrapped = self.processes.wrap(self.model)
+        self._forward: Any = torch.compile(self._wrapped) if settings.compile else self._wrapped
+        self.optimizer = training_methods.make_optimizer(
             *(self.model, settings.method),
             lr=settings.lr,
             other_lr=settings.other_lr,
@@ -87,36 +60,44 @@ class Trainer:
             weight_decay=settings.weight_decay,
             other_decay=settings.other_decay,
             clip_where=settings.clip_where,
-            fused=device.type == "cpu" and not self.processes.sharded,
+            fused=device.type == "cpu" and not self.processes.is_sharded,
         )
-        self._mean = None
+        self._clipped_mean = None
         if settings.clip_microbatches is not None:
-            if self.processes.sharded:
+            if self.processes.is_sharded:
                 raise ValueError("clip_microbatches works on whole gradients: use it with ddp, not with fsdp")
             hidden = [p for group in self.optimizer.param_groups if group["role"] == "hidden" for p in group["params"]]
-            self._mean = ClippedMean(hidden, smooth(settings.clip_microbatches))
+            self._clipped_mean = ClippedMean(hidden, smooth(settings.clip_microbatches))
 
     @property
     def tokens(self) -> int:
-        """Trained on so far, over all processes."""
+        """Number of tokens trained on so far, over all processes."""
         return self.done * self.settings.batch_tokens
 
     @property
     def window(self) -> int:
-        """Blocks that the long layers look back on at this step."""
+        """Number of blocks that the long layers attend to at this step."""
         return self.config.window_blocks(min(self.done / self.settings.steps, 1.0))
 
     def step(self) -> float:
-        """One step; returns the mean loss of its batch. `Diverged` is raised in place of a step that is not finite."""
+        """Take one step and return the mean loss of its batch.
+
+        Raises `Diverged` in place of a step whose loss or gradient is not finite.
+        """
         start = time.perf_counter()
         self._set_groups()
         tokens, targets = (each.to(self.processes.device) for each in next(self.batches))
         loss = float(self.processes.mean(self._backward(tokens, targets)))
-        self._check_finite(loss, tokens, targets)
+        norm = get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
+        if not math.isfinite(loss + float(whole(norm))):
+            pieces = zip(*(each.chunk(self.settings.accumulate) for each in (tokens, targets)), strict=True)
+            raise Diverged(self.done, find_origin(self.model, pieces, self.window, self.processes.first_message))
+        self._clip_global_norm(norm)
         before = time.perf_counter()
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self._synchronize()
+        if self.processes.device.type == "cuda":
+            torch.cuda.synchronize()
         self.done += 1
         self.optimizer_seconds += time.perf_counter() - before
         self.seconds += time.perf_counter() - start
@@ -124,20 +105,22 @@ class Trainer:
 
     @torch.no_grad()
     def evaluate(self) -> float:
-        """The mean loss on the first `eval_tokens` tokens held out, in whole sequences: the same ones every time,
-        whatever the size of a batch. As many at once as a microbatch has, so that there is memory for it."""
-        batches, left = Batches(**self._evaluation), self.settings.eval_tokens // self.settings.length
+        """Compute the mean loss on `eval_tokens` validation tokens, in whole sequences.
+
+        They are the same tokens every time, whatever the size of a batch and the number of processes.
+        """
+        batches, left = self._data.evaluation_batches(), self.settings.eval_tokens // self.settings.length
         total = torch.zeros((), dtype=torch.float64, device=self.processes.device)
         for first in range(0, left, batches.sequences):
             tokens, targets = (each.to(self.processes.device) for each in next(batches))
             count = min(max(left - first - self.processes.rank * len(tokens), 0), len(tokens))
-            targets[count:] = _IGNORED  # beyond the last one; all processes go through the same motions
+            targets[count:] = _IGNORED  # all processes run every batch, since a forward pass under fsdp is collective
             loss = self._loss(tokens, targets)
             total += loss.double() * count if count else 0.0
         return float(self.processes.mean(total)) * self.processes.count / left
 
     def learning_rate(self) -> float:
-        """Of the hidden matrices, at this step."""
+        """Compute the learning rate of the hidden matrices at this step."""
         settings = self.settings
         factor = lr_factor(
             *(settings.schedule, self.done, settings.steps), warmup=settings.warmup, floor=settings.floor
@@ -145,60 +128,51 @@ class Trainer:
         return self._rates[0] * factor
 
     def peak_bytes(self) -> float:
-        """The most memory that this process has used: on the GPU, or all of it."""
+        """Return the most memory that this process has used: on the GPU, or in all."""
         if self.processes.device.type == "cuda":
             return float(torch.cuda.max_memory_allocated())
         scale = 1 if sys.platform == "darwin" else 1024
         return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * scale
 
     def _set_groups(self) -> None:
-        """Learning rates, momentum and clips of this step."""
+        """Set learning rates, momentum and clips of this step in the optimizer's groups."""
         factor = self.learning_rate() / self._rates[0]
         for group, rate, clips in zip(self.optimizer.param_groups, self._rates, self._clips, strict=True):
             group["lr"] = rate * factor
             group.update(clips if self.done >= self.settings.clip_from else dict.fromkeys(clips))
             if self.method.warm_momentum and group["method"] == "muon":
-                group["momentum"] = momentum(self.done)
+                group["momentum"] = warm_momentum(self.done)
 
     def _backward(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        """The gradient of the batch, from all its microbatches; returns its mean loss on this process."""
+        """Compute the gradient of the batch, microbatch by microbatch; return its mean loss on this process."""
         count, total = self.settings.accumulate, torch.zeros((), device=tokens.device)
         pieces = zip(tokens.chunk(count), targets.chunk(count), strict=True)
-        for i, (piece, aims) in enumerate(pieces):
-            with self.processes.apart(self.shared, self._mean is not None or i < count - 1):
-                loss = self._loss(piece, aims)
-                (loss if self._mean else loss / count).backward()  # type: ignore[no-untyped-call]
-            if self._mean:
-                self._mean.collect()
+        for i, (inputs, aims) in enumerate(pieces):
+            with self.processes.local_gradients(self._wrapped, self._clipped_mean is not None or i < count - 1):
+                loss = self._loss(inputs, aims)
+                (loss if self._clipped_mean else loss / count).backward()  # type: ignore[no-untyped-call]
+            if self._clipped_mean:
+                self._clipped_mean.collect()
             total += loss.detach() / count
-        if self._mean:
-            self._mean.write()
-            self._average_gradients(count)
+        if self._clipped_mean:
+            self._clipped_mean.write()
+            self._average_gradients(set(self._clipped_mean.params))
         return total
 
-    def _average_gradients(self, count: int) -> None:
-        """After clipping by microbatch: the clipped are means already, the others sums; both over the processes."""
-        assert self._mean is not None
-        clipped = set(self._mean.params)
+    def _average_gradients(self, means: set[Tensor]) -> None:
+        """Average gradients over the processes; those not in `means` are still sums over the microbatches."""
         for p in self.model.parameters():
             if p.grad is not None:
-                p.grad = self.processes.mean(p.grad if p in clipped else p.grad / count)
+                p.grad = self.processes.mean(p.grad if p in means else p.grad / self.settings.accumulate)
 
     def _loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
         kind, low = self.processes.device.type, self.settings.precision == "bf16"
         with torch.autocast(kind, dtype=torch.bfloat16, enabled=low):
             return self._forward(tokens, targets, window=torch.tensor(self.window, device=tokens.device))
 
-    def _check_finite(self, loss: float, tokens: Tensor, targets: Tensor) -> None:
-        """Stop before a step that is not finite. Clips the norm of the gradient, too, where the method does."""
-        norm = get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
-        if not math.isfinite(loss + float(whole(norm))):
-            pieces = zip(*(each.chunk(self.settings.accumulate) for each in (tokens, targets)), strict=True)
-            raise Diverged(self.done, find_origin(self.model, pieces, self.window, self.processes.first))
-        if self.method.stage == "norm" and self.done >= self.settings.clip_from:
+    def _clip_global_norm(self, norm: Tensor) -> None:
+        """Scale the whole gradient so that its norm is at most the level, where the method does that."""
+        if self.method.stage is ClipStage.NORM and self.done >= self.settings.clip_from:
             level = self.method.level if self.settings.level is None else self.settings.level
-            clip_grads_with_norm_(self.model.parameters(), level, norm)  # type: ignore[arg-type]
-
-    def _synchronize(self) -> None:
-        if self.processes.device.type == "cuda":
-            torch.cuda.synchronize()
+            assert level is not None
+            clip_grads_with_norm_(self.model.parameters(), level, norm)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ...lm.data.default import data_folder
-from ...lm.train import methods
+from ...lm.data.default_data import data_folder
+from ...lm.train import training_methods as methods
 from ...lm.train.settings import Settings
 
 BASELINES = {"post": "adamw", "pre": "muon"}

@@ -14,9 +14,9 @@ import torch
 
 from ....diagnostics import MatrixNoise, max_entry_correlation, probe
 from ....diagnostics.slices import select
-from ...lm.train import methods
-from ...lm.train.nonfinite import Diverged
-from ...lm.train.probing import from_checkpoint
+from ...lm.train import training_methods as methods
+from ...lm.train.divergence import Diverged
+from ...lm.train.probe_inputs import from_checkpoint
 from ...lm.train.run import Run
 from ...lm.train.trainer import Trainer
 from .config import BASELINES, Config

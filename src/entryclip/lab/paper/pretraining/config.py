@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ...lm.data.default import data_folder
-from ...lm.train import methods
+from ...lm.data.default_data import data_folder
+from ...lm.train import training_methods as methods
 from ...lm.train.settings import Settings
 
 POST = ("adamw", "adamw-norm", "post-hard", "post-smooth", "post-smooth-rms")
@@ -18,7 +18,7 @@ class Config:
     """Methods, what every run has in common, and how they are tuned and compared.
 
     data            the folder of shards (empty: the Python standard library's source)
-    methods         as in `entryclip.lab.lm.train.methods`; only the hidden matrices tell them apart
+    methods         as in `entryclip.lab.lm.train.training_methods`; only the hidden matrices tell them apart
     rates           of the hidden matrices: what the search of a method begins with
     level           of the clips at first: quantile or threshold (None: the paper's)
     other_lr        of embeddings, head, vectors and scalars, the same for all methods; `other_decay` their decay

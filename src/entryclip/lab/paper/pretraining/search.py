@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ...lm.train import methods
+from ...lm.train import training_methods as methods
 
 
 class Trial(NamedTuple):

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...lm.train.nonfinite import Diverged
+from ...lm.train.divergence import Diverged
 from ...lm.train.run import Run
 from .config import Config
 from .search import best, next_trial

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from ....clip import smooth
-from ...lm.data.default import data_folder
-from ...lm.train.methods import make_optimizer
-from ...lm.train.nonfinite import Diverged
+from ...lm.data.default_data import data_folder
+from ...lm.train.divergence import Diverged
 from ...lm.train.run import Run
 from ...lm.train.settings import Settings
 from ...lm.train.trainer import Trainer
+from ...lm.train.training_methods import make_optimizer
 
 TITLE = "A loss spike, replayed under each clip"
 CAPTIONS = {

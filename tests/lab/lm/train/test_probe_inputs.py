@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from entryclip.cli import main
-from entryclip.lab.lm.train.probing import from_checkpoint
+from entryclip.lab.lm.train.probe_inputs import from_checkpoint
 from entryclip.lab.lm.train.run import Run
 from entryclip.lab.lm.train.settings import Settings
 

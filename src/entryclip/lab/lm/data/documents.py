@@ -1,4 +1,7 @@
-"""Documents from files: a text file is one (a long one several), a JSONL file has one per line; also .gz and .xz."""
+"""Documents from files: a text file is one document (a long one several), a JSONL file has one per line.
+
+Both may be compressed, as .gz or .xz.
+"""
 
 import gzip
 import io
@@ -10,22 +13,22 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-PIECE = 2**16  # characters; a longer text is cut at the next end of a line, so that no file is too large
-_TEXT, _PACKED = (".txt", ".md", ".rst", ".py", ".jsonl"), (".gz", ".xz")
+PIECE = 2**16  # characters; a longer text is cut at the next end of a line, so that a document fits in memory
+_TEXT, _COMPRESSED = (".txt", ".md", ".rst", ".py", ".jsonl"), (".gz", ".xz")
 _NOT_SOURCE = {"test", "tests", "idlelib", "site-packages", "dist-packages", "__pycache__"}
 
 
 class Source(NamedTuple):
-    """A file, and the name it is known by wherever it lies."""
+    """A file of text, and its name in the manifest, which does not depend on the folder it is in."""
 
     name: str
     path: Path
 
 
 def find_sources(inputs: Sequence[Path]) -> list[Source]:
-    """The files that are meant: each file given, and every text in each folder given, sorted.
+    """List the files to read: each file given, and every text in each folder given, sorted; each file once.
 
-    Nothing given: the Python standard library's own source, which is on every machine.
+    Without inputs: the source of Python's standard library, which every machine has.
     """
     found = [source for each in inputs for source in _within(each)] if inputs else _standard_library()
     unique = {source.path.resolve(): source for source in found}
@@ -44,7 +47,7 @@ def _within(path: Path) -> list[Source]:
 
 
 def _is_text(path: Path) -> bool:
-    plain = path.with_suffix("") if path.suffix in _PACKED else path
+    plain = path.with_suffix("") if path.suffix in _COMPRESSED else path
     return plain.suffix in _TEXT and not path.name.startswith(".")
 
 
@@ -55,7 +58,7 @@ def _standard_library() -> list[Source]:
 
 
 def documents(sources: Sequence[Source]) -> Iterator[tuple[str, int]]:
-    """Every document that is not empty, in order, with the bytes read so far (of the files as they lie on the disk)."""
+    """Yield every document that is not empty, in order, with the number of bytes read so far (as stored on disk)."""
     before = 0
     for source in sources:
         with source.path.open("rb") as raw:
@@ -67,7 +70,7 @@ def documents(sources: Sequence[Source]) -> Iterator[tuple[str, int]]:
 
 def _documents_of(path: Path, raw: BinaryIO) -> Iterator[str]:
     try:
-        with io.TextIOWrapper(_unpacked(path, raw), encoding="utf-8", newline="") as lines:
+        with io.TextIOWrapper(_decompressed(path, raw), encoding="utf-8", newline="") as lines:
             is_json = ".jsonl" in path.suffixes[-2:]
             yield from _json_documents(path, lines) if is_json else _pieces(lines)
     except UnicodeDecodeError as error:
@@ -76,7 +79,7 @@ def _documents_of(path: Path, raw: BinaryIO) -> Iterator[str]:
         raise ValueError(f"{path} is damaged ({error}): fetch it again") from error
 
 
-def _unpacked(path: Path, raw: BinaryIO) -> BinaryIO:
+def _decompressed(path: Path, raw: BinaryIO) -> BinaryIO:
     if path.suffix == ".gz":
         return gzip.open(raw)  # type: ignore[return-value]
     if path.suffix == ".xz":
@@ -94,7 +97,7 @@ def _text_of(line: str, where: str) -> str:
     try:
         value = json.loads(line)
         text = value["text"]
-        text.encode()  # JSON can spell half a character, which no tokenizer takes
+        text.encode()  # JSON can spell half of a surrogate pair, which no tokenizer takes
     except UnicodeEncodeError as error:
         raise ValueError(f"{where}: the text has a lone surrogate at character {error.start}") from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -103,6 +106,7 @@ def _text_of(line: str, where: str) -> str:
 
 
 def _pieces(lines: Iterator[str]) -> Iterator[str]:
+    """Join lines to documents of about `PIECE` characters."""
     held: list[str] = []
     size = 0
     for line in lines:

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 import entryclip as ec
-from entryclip.lab.lm.model.gpt import GPT, Config
-from entryclip.lab.lm.train.methods import METHODS, make_optimizer
+from entryclip.lab.lm import GPT, Config
+from entryclip.lab.lm.train.training_methods import TRAINING_METHODS, make_optimizer
 from entryclip.optim.build import explain
 
 TABLES = {  # learning rate and quantile of the paper's tables tab:hyper_nanogpt_post and tab:hyper_nanogpt_pre
@@ -25,7 +25,7 @@ def group(name, role="hidden", **options):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_the_papers_tables(name):
-    assert (METHODS[name].lr, METHODS[name].level) == TABLES[name]
+    assert (TRAINING_METHODS[name].lr, TRAINING_METHODS[name].level) == TABLES[name]
     hidden = group(name)
     assert (hidden["lr"], hidden["weight_decay"]) == (TABLES[name][0], 0.1)
     if hidden["method"] == "muon":
@@ -48,7 +48,7 @@ def test_the_papers_tables(name):
     ],
 )
 def test_one_clip_at_its_stage_and_none_elsewhere(name, stage, clip):
-    level = {} if METHODS[name].level is None else {"level": 0.9}
+    level = {} if TRAINING_METHODS[name].level is None else {"level": 0.9}
     for role in ("hidden", "embedding", "head", "vector"):
         found = group(name, role, **level)
         expected = {each: clip if role == "hidden" and each == stage else None for each in ("grad", "pre", "post")}
@@ -79,13 +79,13 @@ def test_refusals():
     model = GPT(Config.tiny())
     with pytest.raises(ValueError, match="unknown method 'adam': choose from adamw"):
         make_optimizer(model, "adam")
-    with pytest.raises(ValueError, match=r"muon has no clip, so no level: leave it out, got 0\.9"):
+    with pytest.raises(ValueError, match=r"level is for methods that clip, muon does not: leave it out, got 0\.9"):
         make_optimizer(model, "muon", level=0.9)
 
 
 def test_every_method_takes_a_step():
     tokens = torch.randint(0, 257, (2, 32), generator=torch.Generator().manual_seed(0))
-    for name in METHODS:
+    for name in TRAINING_METHODS:
         model = GPT(Config.tiny(), torch.Generator().manual_seed(0))
         optimizer = make_optimizer(model, name)
         before = {key: p.detach().clone() for key, p in model.named_parameters()}

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from entryclip.lab.lm.data.text import PIECE, documents, find_sources
+from entryclip.lab.lm.data.documents import PIECE, documents, find_sources
 
 TEXTS = ["one\r\ntwo", "three é", "four"]
 LINES = "\n".join(json.dumps({"text": text, "id": i}) for i, text in enumerate(TEXTS)) + "\n\n"

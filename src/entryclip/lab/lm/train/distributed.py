@@ -1,7 +1,7 @@
-"""One process or many: torchrun starts them, torch.distributed connects them.
+"""Training on one process or on several: torchrun starts them, torch.distributed connects them.
 
 ddp     every process has the whole model; gradients are averaged
-fsdp    parameters, gradients and optimizer state are cut into pieces, one per process (FSDP2)
+fsdp    parameters, gradients and optimizer state are sharded over the processes (FSDP2)
 """
 
 import datetime
@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -19,11 +18,16 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 STRATEGIES = ("ddp", "fsdp")
+_TORCHRUN = {"WORLD_SIZE": 1, "RANK": 0, "LOCAL_RANK": 0}  # torchrun's variables, and their values without it
 
 
 @dataclass(frozen=True)
 class Processes:
-    """Which of how many this is, and how they share the work."""
+    """The processes that train one model together, seen from one of them. By default there is only this one.
+
+    rank        number of this process, 0 to count - 1
+    strategy    ddp or fsdp
+    """
 
     rank: int = 0
     count: int = 1
@@ -35,15 +39,15 @@ class Processes:
             raise ValueError(f"strategy must be one of {', '.join(STRATEGIES)}, got {self.strategy!r}")
 
     @property
-    def sharded(self) -> bool:
-        """Whether each process holds only its piece of every parameter."""
+    def is_sharded(self) -> bool:
+        """Whether each process holds only its shard of every parameter."""
         return self.count > 1 and self.strategy == "fsdp"
 
-    def share(self, model: nn.Module) -> nn.Module:
-        """`model`, ready to be trained by all processes together."""
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """Prepare `model` for training by all processes: wrapped for ddp, sharded in place for fsdp."""
         if self.count == 1:
             return model
-        if not self.sharded:
+        if not self.is_sharded:
             return DistributedDataParallel(model, device_ids=[self.device] if self.device.type == "cuda" else None)
         mesh = init_device_mesh(self.device.type, (self.count,))
         for block in model.blocks:  # type: ignore[union-attr]
@@ -52,48 +56,48 @@ class Processes:
         return model
 
     def mean(self, value: Tensor) -> Tensor:
-        """The mean of a number over the processes."""
+        """Average a tensor over the processes."""
         if self.count == 1:
             return value
         total = value.detach().clone()
         dist.all_reduce(total)
         return total / self.count
 
-    def first(self, words: str) -> str:
-        """What the first process says that says anything."""
+    def first_message(self, message: str) -> str:
+        """Broadcast the first non-empty message, in rank order, to all processes; an empty string if all are empty."""
         if self.count == 1:
-            return words
-        said: list[Any] = [None] * self.count
-        dist.all_gather_object(said, words)
-        return next(filter(None, said), "")
+            return message
+        messages: list[str | None] = [None] * self.count
+        dist.all_gather_object(messages, message)
+        return next(filter(None, messages), "")
 
-    def wait(self) -> None:
-        """Until all processes are here."""
+    def barrier(self) -> None:
+        """Wait until all processes have come here."""
         if self.count > 1:
             dist.barrier()
 
     @contextmanager
-    def apart(self, shared: nn.Module, wanted: bool) -> Iterator[None]:
-        """Inside, where `wanted`, gradients stay with their process: the last microbatch brings them together."""
-        if self.count == 1 or not wanted:
+    def local_gradients(self, wrapped: nn.Module, enabled: bool) -> Iterator[None]:
+        """Keep gradients on their process inside the block, if `enabled`: only the last microbatch averages them."""
+        if self.count == 1 or not enabled:
             yield
-        elif isinstance(shared, DistributedDataParallel):
-            with shared.no_sync():
+        elif isinstance(wrapped, DistributedDataParallel):
+            with wrapped.no_sync():
                 yield
         else:
-            assert isinstance(shared, FSDPModule)
-            shared.set_requires_gradient_sync(False)
+            assert isinstance(wrapped, FSDPModule)
+            wrapped.set_requires_gradient_sync(False)
             try:
                 yield
             finally:
-                shared.set_requires_gradient_sync(True)
+                wrapped.set_requires_gradient_sync(True)
 
 
 @contextmanager
-def joined(strategy: str = "ddp", *, timeout: float = 600.0) -> Iterator[Processes]:
-    """The processes that torchrun started, connected while inside; without torchrun, this one alone.
+def connected_processes(strategy: str = "ddp", *, timeout: float = 600.0) -> Iterator[Processes]:
+    """Connect the processes that torchrun started, for the length of the block; without torchrun, there is only one.
 
-    timeout     seconds after which a process whose partner is gone gives up; torch's own is half an hour
+    timeout     seconds after which a process gives up waiting for one that is gone; torch's own is half an hour
     """
     count, rank, local = (int(os.environ.get(name, default)) for name, default in _TORCHRUN.items())
     device = torch.device("cuda", local) if torch.cuda.is_available() else torch.device("cpu")
@@ -109,6 +113,3 @@ def joined(strategy: str = "ddp", *, timeout: float = 600.0) -> Iterator[Process
         yield processes
     finally:
         dist.destroy_process_group()
-
-
-_TORCHRUN = {"WORLD_SIZE": 1, "RANK": 0, "LOCAL_RANK": 0}

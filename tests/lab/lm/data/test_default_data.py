@@ -1,16 +1,16 @@
 import pytest
 
-from entryclip.lab.lm.data import text
-from entryclip.lab.lm.data.default import data_folder, default_data
+from entryclip.lab.lm.data import documents
+from entryclip.lab.lm.data.default_data import data_folder, default_data
 from entryclip.lab.lm.data.manifest import load_manifest
 
 
 def test_two_builds_of_one_python_have_folders_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    files = text.find_sources([])[:60]
+    files = documents.find_sources([])[:60]
     folders = []
     for left_out in (0, 1, 0):
-        monkeypatch.setattr(text, "_standard_library", lambda left_out=left_out: files[left_out:])
+        monkeypatch.setattr(documents, "_standard_library", lambda left_out=left_out: files[left_out:])
         folders.append(default_data("bytes"))
     assert folders[0] == folders[2] != folders[1]
     assert load_manifest(folders[1])["complete"]

@@ -1,0 +1,180 @@
+"""The methods of the paper's language-model tables, by name, and the optimizer of each.
+
+They differ in how the hidden matrices are trained; embeddings, head, vectors and scalars follow AdamW without a clip.
+
+    adamw             AdamW                                                  `tab:hyper_nanogpt_post`
+    adamw-norm        AdamW, the global norm of the gradient clipped         the usual practice
+    post-hard         AdamW, the update clipped hard at its quantile
+    post-smooth       AdamW, the update shrunk smoothly
+    post-smooth-rms   the same, scaled back to its root mean square          a control: not only a smaller step
+    muon              Muon                                                   `tab:hyper_nanogpt_pre`
+    spectra           AdamW, the update's singular values softly clipped
+    pre-hard          Muon, the momentum clipped hard before the matrix sign
+    pre-smooth        Muon, the momentum shrunk smoothly before the matrix sign
+    snapshot          Muon as the speed-run of 27 May 2025 had it
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+from torch import nn
+
+from ....clip import Clip, hard, smooth
+from ....optim.build import build
+from ....optim.presets import spectra_clip
+from ....optim.staged import Staged
+
+GroupOptions = Mapping[str, Any]  # options of a param group, as `build(roles=...)` takes them
+
+
+class ClipStage(StrEnum):
+    """Where a method clips: the momentum before the matrix sign, the update, the gradient's global norm, or nothing."""
+
+    PRE = "pre"
+    POST = "post"
+    NORM = "norm"
+    NONE = ""
+
+    @property
+    def acts_on_matrices(self) -> bool:
+        """Whether each hidden matrix is clipped by itself."""
+        return self in (ClipStage.PRE, ClipStage.POST)
+
+
+@dataclass(frozen=True)
+class TrainingMethod:
+    """How the hidden matrices are trained: an optimizer, and a clip at one of its stages.
+
+    lr          the paper's best learning rate
+    stage       where the clip acts
+    level       the paper's best level of the clip: a quantile, or a threshold where `level_is_quantile` is False
+    levels      other levels that a search may try
+    clip        makes the clip from its level and the learning rate; None for norm and for no clip
+    roles       options per role of parameter that differ from the other methods'
+    """
+
+    name: str
+    optimizer: Literal["adamw", "muon"]
+    lr: float
+    stage: ClipStage = ClipStage.NONE
+    level: float | None = None
+    levels: tuple[float, ...] = ()
+    clip: Callable[[float, float], Clip] | None = None
+    level_is_quantile: bool = True
+    roles: Mapping[str, GroupOptions] = field(default_factory=dict)
+    warm_momentum: bool = False  # Muon's momentum rises over the first steps
+
+    def check_level(self, level: float) -> None:
+        """Refuse a level that the method cannot clip at."""
+        if self.stage is ClipStage.NONE:
+            raise ValueError(f"level is for methods that clip, {self.name} does not: leave it out, got {level}")
+        if self.level_is_quantile and not 0 < level <= 1:
+            raise ValueError(f"level is the quantile of {self.name}, in (0, 1], got {level}")
+        if not 0 < level < math.inf:
+            raise ValueError(f"level is the threshold of {self.name}, a finite number above 0, got {level}")
+
+    def make_clip(self, level: float | None, lr: float) -> Clip | None:
+        """Make the clip of a param group at `level` (None: the paper's); None where no group is clipped."""
+        level = self.level if level is None else level
+        return None if self.clip is None or level is None else self.clip(level, lr)
+
+
+def _hard(level: float, lr: float) -> Clip:
+    return hard(level)
+
+
+def _smooth(level: float, lr: float) -> Clip:
+    return smooth(level)
+
+
+def _smooth_rms(level: float, lr: float) -> Clip:
+    return smooth(level, preserve_rms=True)
+
+
+def _spectra(level: float, lr: float) -> Clip:
+    return spectra_clip(lr, level)
+
+
+_SPEEDRUN_ADAM: GroupOptions = {"betas": (0.8, 0.95), "eps": 1e-10}
+_SPEEDRUN_ROLES: Mapping[str, GroupOptions] = {
+    "hidden": {"adjust_lr_fn": "original", "weight_decay": 0.0},
+    "embedding": {"lr": 0.6, **_SPEEDRUN_ADAM, "weight_decay": 0.0},
+    "head": {"lr": 0.22, **_SPEEDRUN_ADAM, "weight_decay": 0.0},
+    "vector": {"lr": 0.04, **_SPEEDRUN_ADAM},
+}
+_PRE, _POST, _NORM = ClipStage.PRE, ClipStage.POST, ClipStage.NORM
+TRAINING_METHODS = {
+    method.name: method
+    for method in (
+        TrainingMethod("adamw", "adamw", 2e-4),
+        TrainingMethod("adamw-norm", "adamw", 2e-4, _NORM, 1.0, (0.3, 0.1), level_is_quantile=False),
+        TrainingMethod("post-hard", "adamw", 2e-4, _POST, 0.999, (0.99, 0.995), _hard),
+        TrainingMethod("post-smooth", "adamw", 6e-4, _POST, 0.995, (0.99, 0.999), _smooth),
+        TrainingMethod("post-smooth-rms", "adamw", 2e-4, _POST, 0.995, (0.99, 0.999), _smooth_rms),
+        TrainingMethod("muon", "muon", 2e-4),
+        TrainingMethod("spectra", "adamw", 1.6e-3, _POST, 10.0, (3.0, 30.0), _spectra, level_is_quantile=False),
+        TrainingMethod("pre-hard", "muon", 2e-4, _PRE, 0.995, (0.98, 0.99), _hard),
+        TrainingMethod("pre-smooth", "muon", 6e-4, _PRE, 0.99, (0.98, 0.995), _smooth),
+        TrainingMethod("snapshot", "muon", 0.05, roles=_SPEEDRUN_ROLES, warm_momentum=True),
+    )
+}
+
+
+def find(name: str) -> TrainingMethod:
+    """Return the method of a name.
+
+    >>> find("post-smooth").level
+    0.995
+    """
+    if name not in TRAINING_METHODS:
+        raise ValueError(f"unknown method {name!r}: choose from {', '.join(TRAINING_METHODS)}")
+    return TRAINING_METHODS[name]
+
+
+def make_optimizer(
+    model: nn.Module,
+    name: str,
+    *,
+    lr: float | None = None,
+    other_lr: float | None = None,
+    level: float | None = None,
+    weight_decay: float = 0.1,
+    other_decay: float | None = None,
+    clip_where: Sequence[str] | None = None,
+    fused: bool = False,
+) -> Staged:
+    """Make the optimizer of a method for all parameters of `model`.
+
+    lr, level   learning rate and clip level of the hidden matrices (default: the paper's)
+    other_lr    learning rate of all other parameters (default: lr)
+    other_decay weight decay of embeddings and head (default: weight_decay); vectors and scalars have none
+    clip_where  the hidden matrices that the clip acts on, by name or with wildcards (default: all)
+
+    >>> from entryclip.lab.lm import GPT, Config
+    >>> optimizer = make_optimizer(GPT(Config.tiny()), "pre-smooth")
+    >>> group = optimizer.param_groups[0]
+    >>> group["role"], group["method"], group["lr"], group["pre"]
+    ('hidden', 'muon', 0.0006, smooth_shrinkage(q=0.99))
+    """
+    method = find(name)
+    if level is not None:
+        method.check_level(level)
+    lr = method.lr if lr is None else lr
+    adam: GroupOptions = {"betas": (0.9, 0.99), "eps": 1e-8}
+    tables = adam if other_decay is None else {**adam, "weight_decay": other_decay}
+    clip = method.make_clip(level, lr)
+    muon = {"adjust_lr_fn": "match_rms_adamw", "pre": clip}
+    hidden = muon if method.optimizer == "muon" else {**adam, "post": clip}
+    common: Mapping[str, GroupOptions] = {"hidden": hidden, "embedding": tables, "head": tables, "vector": adam}
+    return build(
+        *(model, method.optimizer),
+        lr=lr,
+        other_lr=other_lr,
+        weight_decay=weight_decay,
+        roles={role: {**options, **method.roles.get(role, {})} for role, options in common.items()},
+        clip_where=clip_where,
+        fused=fused,
+    )
