@@ -71,15 +71,22 @@ static inline float exp_minus(float t) {
 }
 
 /* A threshold that is NaN makes everything NaN; `limits` says whether an infinite u takes the operator's limit (0 for
-   smooth shrinkage, the threshold for a hard clip) or comes out NaN: then the limit must not hide an overflow. */
-static inline float clip(int operator, int limits, float u, float c, float rate) {
+   smooth shrinkage, the threshold for a hard clip) or comes out NaN: then the limit must not hide an overflow. Selections
+   in place of branches, and constant `operator` and `limits`, so that the loop around it becomes vector code. */
+static inline __attribute__((always_inline)) float clip(int operator, int limits, float u, float c, float rate) {
     float poison = c != c ? c : 0.0f;
     if (operator == SMOOTH) {
-        float kept = exp_minus((u < 0 ? -u : u) * rate);
-        if (limits) return (rate == 0.0f ? u : kept == 0.0f && u == u ? 0.0f : u * kept) + poison; /* rate 0: no clip */
-        return u * kept + poison * u; /* inf * 0 is NaN */
+        float kept = exp_minus((u < 0 ? -u : u) * rate), y = u * kept; /* inf * 0 is NaN */
+        if (!limits) return y + poison * u;
+        y = kept == 0.0f ? 0.0f : y;
+        y = rate == 0.0f ? u : y; /* an infinite threshold: no clip */
+        return (u == u ? y : u) + poison;
     }
-    if (operator == HARD) return (u > c ? c : u < -c ? -c : u) + (limits ? poison : poison * u);
+    if (operator == HARD) {
+        float y = u > c ? c : u;
+        y = u < -c ? -c : y;
+        return y + (limits ? poison : poison * u);
+    }
     return u;
 }
 
@@ -135,7 +142,7 @@ static inline void collect(
 }
 
 static inline __attribute__((always_inline)) void part(
-    int work, int operator, const Job *job, float c, int64_t from, int64_t n, int32_t *restrict kept,
+    int work, int operator, int limits, const Job *job, float c, int64_t from, int64_t n, int32_t *restrict kept,
     int64_t room, Found *found
 ) {
     float *restrict p = job->p + from, *restrict m = job->m + from, *restrict v = job->v + from;
@@ -143,7 +150,6 @@ static inline __attribute__((always_inline)) void part(
     const float *restrict g = job->g + from;
     const Adam adam = job->adam;
     const float rate = 1.0f / c;
-    const int limits = job->limits;
     int32_t bits[BLOCK], top = 0;
     for (int64_t start = 0; start < n; start += BLOCK) {
         int64_t size = start + BLOCK < n ? BLOCK : n - start;
@@ -177,12 +183,14 @@ static inline __attribute__((always_inline)) void part(
     found->top = top;
 }
 
-#define PART(work, operator) \
-    part(work, operator, job, c, from, n, space->kept + t * space->room, space->room, space->found + t)
+#define PART(work, operator, limits) \
+    part(work, operator, limits, job, c, from, n, space->kept + t * space->room, space->room, space->found + t)
 #define EACH_OPERATOR(work) \
-    if (job->operator == SMOOTH) PART(work, SMOOTH); \
-    else if (job->operator == HARD) PART(work, HARD); \
-    else PART(work, NONE)
+    if (job->operator == SMOOTH && job->limits) PART(work, SMOOTH, 1); \
+    else if (job->operator == SMOOTH) PART(work, SMOOTH, 0); \
+    else if (job->operator == HARD && job->limits) PART(work, HARD, 1); \
+    else if (job->operator == HARD) PART(work, HARD, 0); \
+    else PART(work, NONE, 0)
 
 /* One pass over a matrix by all threads. Returns whether this kind of pass is there. */
 static int pass(int work, const Job *job, float c, const Workspace *space) {
@@ -195,10 +203,10 @@ static int pass(int work, const Job *job, float c, const Workspace *space) {
         switch (work) {
         case UPDATE | MOVE: EACH_OPERATOR(UPDATE | MOVE); break;
         case UPDATE | COLLECT | MOVE: EACH_OPERATOR(UPDATE | COLLECT | MOVE); break;
-        case UPDATE | STORE | COLLECT: PART(UPDATE | STORE | COLLECT, NONE); break;
-        case UPDATE | COLLECT: PART(UPDATE | COLLECT, NONE); break;
-        case UPDATE: PART(UPDATE, NONE); break;
-        case STORE: PART(STORE, NONE); break;
+        case UPDATE | STORE | COLLECT: PART(UPDATE | STORE | COLLECT, NONE, 0); break;
+        case UPDATE | COLLECT: PART(UPDATE | COLLECT, NONE, 0); break;
+        case UPDATE: PART(UPDATE, NONE, 0); break;
+        case STORE: PART(STORE, NONE, 0); break;
         case LOAD | MOVE: EACH_OPERATOR(LOAD | MOVE); break;
         case MOVE: EACH_OPERATOR(MOVE); break;
         default: unknown = 1;
