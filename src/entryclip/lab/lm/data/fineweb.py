@@ -71,6 +71,7 @@ class _Download:
         self.hub = _import_hub()
 
     def run(self, wanted: Sequence[str]) -> Manifest:
+        """Fetch the wanted shards that are not in the folder yet."""
         kept = self._check_kept()
         missing = [name for name in wanted if name not in kept]
         for number, name in enumerate(missing, 1):
