@@ -15,6 +15,7 @@ from tyro.conf import arg
 from ..lab.engine.files import alone
 from ..lab.lm.extras import check_packages
 from ..lab.lm.train.settings import Settings
+from ..lab.lm.train.training_methods import TRAINING_METHODS
 from .options import Folder
 from .terminal import check_choice, fail, say
 
@@ -35,6 +36,7 @@ def _changes() -> Any:
     """Make a dataclass of the fields of `Settings`, all optional, with their help from its docstring."""
     lines = re.findall(r"^    (\w[\w, ]*?)  +(.+)$", Settings.__doc__ or "", re.MULTILINE)
     helps = {name: text for names, text in lines for name in names.split(", ")}
+    helps["method"] = f"one of {', '.join(TRAINING_METHODS)}"
     kinds = get_type_hints(Settings)
     fields: list[Any] = [
         (name, Annotated[kinds[name] | None, arg(help=helps.get(name, ""))], None)
