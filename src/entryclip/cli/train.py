@@ -15,6 +15,7 @@ from tyro.conf import arg
 from ..lab.engine.files import alone
 from ..lab.lm.extras import check_packages
 from ..lab.lm.train.settings import Settings
+from ..lab.lm.train.training_methods import TRAINING_METHODS
 from .options import Folder
 from .terminal import check_choice, fail, say
 
@@ -35,6 +36,7 @@ def _changes() -> Any:
     """Make a dataclass of the fields of `Settings`, all optional, with their help from its docstring."""
     lines = re.findall(r"^    (\w[\w, ]*?)  +(.+)$", Settings.__doc__ or "", re.MULTILINE)
     helps = {name: text for names, text in lines for name in names.split(", ")}
+    helps["method"] = f"one of {', '.join(TRAINING_METHODS)}"
     kinds = get_type_hints(Settings)
     fields: list[Any] = [
         (name, Annotated[kinds[name] | None, arg(help=helps.get(name, ""))], None)
@@ -82,25 +84,31 @@ def train(
     """
     check_packages("entryclip train", {**_PACKAGES, **({"tensorboard": ("tensorboard",)} if tensorboard else {})})
     from ..lab.lm.train.distributed import connected_processes
-    from ..lab.lm.train.divergence import Diverged
     from ..lab.lm.train.run import Run
 
     check_choice("--preset", preset, tuple(PRESETS))
     settings = _settings("quick" if quick else preset, changes)
     folder = data or _default_data(settings)
     with connected_processes(strategy, timeout=timeout) as processes, _one_at_a_time(out, processes.rank):
-        first = processes.rank == 0
-        print_line = say if first else lambda _: None
+        print_line = say if processes.rank == 0 else lambda _: None
         make_run = partial(Run, save_every=save_every, keep=keep, stale=stale, start_from=start_from)
         run = make_run(settings, folder, out, processes=processes, say=print_line)
         print_line(_model_in_words(run))
-        try:
-            with _progress(run, show=first, tensorboard=tensorboard and first) as progress:
-                run.advance(progress)
-        except Diverged as stop:
-            return fail(f"{stop}; the rows up to there are in {out / 'rows.jsonl'}", 1)
-        if first:
-            _summarize(run, out)
+        return _advance(run, out, tensorboard=tensorboard)
+
+
+def _advance(run: "Run", out: Path, *, tensorboard: bool) -> int:
+    """Train to the end and return the exit code; only the first process shows and draws anything."""
+    from ..lab.lm.train.divergence import Diverged
+
+    first = run.trainer.processes.rank == 0
+    try:
+        with _progress(run, show=first, tensorboard=tensorboard and first) as progress:
+            run.advance(progress)
+    except Diverged as stop:
+        return fail(f"{stop}; the rows up to there are in {out / 'rows.jsonl'}", 1)
+    if first:
+        _summarize(run, out)
     return 0
 
 

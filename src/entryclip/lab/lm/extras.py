@@ -9,10 +9,10 @@ from types import ModuleType
 def import_extra(module: str, purpose: str, *, extra: str = "lm") -> ModuleType:
     """Import a module of an optional package.
 
-    >>> import_extra("no_such_package", "dreaming")
+    >>> import_extra("no_such_package", "reading shards")
     Traceback (most recent call last):
     ...
-    ImportError: dreaming needs the package no_such_package: pip install 'entryclip[lm]'
+    ImportError: reading shards needs the package no_such_package: pip install 'entryclip[lm]'
     """
     try:
         return importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""A stand-in for the Hugging Face hub: what its client asks of `/datasets/.../resolve/REVISION/NAME`, on 127.0.0.1."""
+"""A stand-in for the Hugging Face hub on 127.0.0.1: it answers `/datasets/.../resolve/REVISION/NAME`."""
 
 import hashlib
 import threading
@@ -8,15 +8,15 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Hub:
-    """Serves `files` (name to bytes), remembers what was asked, and can misbehave.
+    """Serves `files` (name to bytes), records every request, and can be made to fail.
 
-    cut         names to (bytes, times): so often the connection ends after so many bytes
-    stall       names whose content never comes; `stalled` is set when one is asked for
-    tags        ETags of names, the SHA-256 unless given
+    cut         name to (bytes, times): the connection ends after so many bytes, so many times
+    stall       names whose content never arrives in full; `stalled` is set when one is requested
+    tags        name to ETag; the SHA-256 unless given
     """
 
     def __init__(self, files):
-        self.files, self.asked, self.ranges = files, [], []
+        self.files, self.requests, self.ranges = files, [], []
         self.cut, self.stall, self.tags = {}, set(), {}
         self.stalled, self.over = threading.Event(), threading.Event()
 
@@ -32,7 +32,7 @@ class Hub:
         self.server.server_close()
 
     def fetched(self):
-        return [name for method, name in self.asked if method == "GET"]
+        return [name for method, name in self.requests if method == "GET"]
 
     def _handler(hub):
         class Handler(BaseHTTPRequestHandler):
@@ -47,7 +47,7 @@ class Hub:
             def answer(self):
                 start = "/datasets/kjj0/fineweb10B-gpt2/resolve/"
                 revision, _, name = self.path.removeprefix(start).partition("/")
-                hub.asked.append((self.command, name))
+                hub.requests.append((self.command, name))
                 if not self.path.startswith(start) or revision not in ("main", COMMIT) or name not in hub.files:
                     self.send_response(404)
                     self.send_header("X-Error-Code", "EntryNotFound")

@@ -1,4 +1,4 @@
-"""Against a stand-in server (hub.py), with small shards; the commands in processes of their own."""
+"""Downloads from a local stand-in for the hub (hub.py), with small shards; commands run in their own processes."""
 
 import hashlib
 import os
@@ -18,7 +18,7 @@ from entryclip.lab.lm.data.shards import Tokens, write_shard
 
 @pytest.fixture
 def hub(tmp_path):
-    """Three training shards, of 5,000 tokens."""
+    """Serve a validation shard and three training shards of 5,000 tokens each."""
     files = {}
     for seed, name in enumerate(shard_names(3)):
         write_shard(tmp_path / name, np.random.default_rng(seed).integers(0, 50257, 5000).astype(np.uint16))
@@ -58,9 +58,9 @@ def test_a_second_run_asks_for_nothing_and_a_larger_one_for_the_rest(tmp_path, h
     out = tmp_path / "out"
     fetch(out, shards=1, endpoint=hub.endpoint)
     times = {path: path.stat().st_mtime_ns for path in out.iterdir()}
-    hub.asked.clear()
+    hub.requests.clear()
     fetch(out, shards=1, endpoint=hub.endpoint)
-    assert not hub.asked
+    assert not hub.requests
     assert times == {path: path.stat().st_mtime_ns for path in out.iterdir()}
     manifest = fetch(out, shards=3, endpoint=hub.endpoint)
     assert hub.fetched() == shard_names(3)[2:]
@@ -95,7 +95,7 @@ def test_stopped_in_the_middle_it_goes_on_after_the_last_whole_shard(tmp_path, h
     with pytest.raises(ValueError, match="is not finished: run the same `entryclip data` command again"):
         load_manifest(out)
     hub.stall.clear()
-    hub.asked.clear()
+    hub.requests.clear()
     again = command(out, hub, "--shards", "3")
     printed, said = again.communicate(timeout=60)
     assert again.returncode == 0, said
@@ -144,7 +144,7 @@ def test_no_network_is_one_line(tmp_path):
     assert said.startswith(
         "entryclip: fineweb_val_000000.bin of kjj0/fineweb10B-gpt2 cannot be fetched from http://127"
     )
-    assert "check the network, or set HF_ENDPOINT to a mirror; the same command goes on" in said
+    assert "check the network, or set HF_ENDPOINT to a mirror; the same command continues" in said
 
 
 def test_a_server_without_the_file_is_named(tmp_path, hub):

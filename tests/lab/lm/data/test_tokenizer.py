@@ -71,7 +71,7 @@ def test_names_are_checked(name, words):
 
 
 def gpt2_like(folder):
-    """Files with the layout of GPT-2's: 256 bytes, 50,000 merges of two bytes each, the end of a text."""
+    """Write files with the layout of GPT-2's: 256 bytes, 50,000 merges of two bytes each, the end-of-text token."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     order = printable + [b for b in range(256) if b not in printable]
     spelled = {b: chr(b) if b in printable else chr(256 + order[len(printable) :].index(b)) for b in order}

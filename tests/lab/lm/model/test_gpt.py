@@ -10,7 +10,7 @@ from entryclip.lab.lm import GPT, Config
 
 
 def filled(config, seed=0, **options):
-    """A model in which every parameter matters: at the start, half of it multiplies zeros."""
+    """Make a model in which every parameter matters: at initialization the output maps are 0."""
     generator = torch.Generator().manual_seed(seed)
     model = GPT(config, generator, **options)
     with torch.no_grad():
@@ -80,7 +80,7 @@ def test_weights_come_from_the_generator():
 
 
 def reference_logits(model, tokens, window):
-    """One sequence, one token and one head at a time, in float64, from the description of the model."""
+    """Compute the logits of one sequence by loops over tokens and heads, in float64, from the model's description."""
     config, p = model.config, {name: x.detach().double().numpy() for name, x in model.named_parameters()}
     n, length, half, size = config.layers, len(tokens), config.layers // 2, config.head_size
 

@@ -60,7 +60,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path, name
         assert os.listdir(tmp_path) == ["step_000001"]
     else:
         assert str(path) in said[0]
-        assert "going on from step_000001" in said[0]
+        assert "continuing from step_000001" in said[0]
 
 
 def test_none_and_none_whole(tmp_path):

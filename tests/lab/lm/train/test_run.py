@@ -120,11 +120,11 @@ def test_a_branch_goes_on_from_another_run_with_other_settings(shards, tmp_path)
 
 
 def options(group):
-    """What a group was told: the rest is its course."""
-    return {key: list(value) if key == "betas" else value for key, value in group.items() if key not in COURSE}
+    """Return the options of a group, without the entries that change during a run."""
+    return {key: list(value) if key == "betas" else value for key, value in group.items() if key not in CHANGING}
 
 
-COURSE = ("params", "steps")
+CHANGING = ("params", "steps")
 
 
 def test_a_branch_takes_the_moments_and_no_option_of_the_other_run(shards, tmp_path):
@@ -146,7 +146,7 @@ def test_a_branch_takes_the_moments_and_no_option_of_the_other_run(shards, tmp_p
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"method": "muon"}, "has the state of adamw, which muon cannot go on with"),
+        ({"method": "muon"}, "has the state of adamw, which muon cannot continue from"),
         ({"model": "small"}, "the checkpoint is of another model"),
         ({"steps": 9}, "is at step 12, beyond the 9 steps of this run"),
         ({"seed": 5}, "the batches have changed: seed was 1, now it is 5"),

@@ -14,7 +14,7 @@ def test_linear_ends_at_nothing_and_warm_up_starts_from_nothing():
 
 
 def test_wsd_is_the_speed_runs():
-    """Constant for 60 %, then linear to a tenth."""
+    """The rate is constant for 60 % of the run, then falls linearly to a tenth."""
     factors = [lr_factor("wsd", step, 1000, floor=0.1) for step in range(1000)]
     assert set(factors[:601]) == {1.0}
     assert factors[800] == pytest.approx(0.55)

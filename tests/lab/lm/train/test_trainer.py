@@ -23,7 +23,7 @@ def settings(**changes):
 
 
 def plain_run(shards, wanted, steps):
-    """The losses of the first steps, by a loop that anybody would write."""
+    """Train by a plain loop; return the losses of the first steps and the model."""
     model = GPT(Config.tiny(257, 256), torch.Generator().manual_seed(wanted.seed))
     optimizer = make_optimizer(model, wanted.method, lr=wanted.lr, fused=True)
     tokens = Tokens.open(shards, "train", vocabulary=257)
@@ -97,7 +97,7 @@ def test_clipped_microbatches_are_the_mean_of_clipped_gradients(shards):
 
 
 def test_an_evaluation_looks_all_over_what_is_held_out(shards):
-    """Documents lie in the order of their files: the first of them are not like the others."""
+    """Validation documents are in the order of their files, so the first ones are not typical."""
     spread, first = (Trainer(settings(eval_order=order), shards) for order in ("spread", "first"))
     held_out = Tokens.open(shards, "val", vocabulary=spread.config.vocabulary)
     seen = {order: trainer._data.evaluation_batches() for order, trainer in (("spread", spread), ("first", first))}
@@ -137,7 +137,7 @@ def test_shards_without_a_manifest_are_gpt2s(shards, tmp_path):
 
 
 def test_only_the_named_matrices_are_clipped(shards):
-    """As the probe names them: one of the three in qkv_w names all of it."""
+    """Matrices are named as by the probe: a name of one of the three in qkv_w selects the whole parameter."""
     where = ("blocks.0.attn.qkv_w.v", "*.mlp.c_fc.weight")
     some, no, every = (
         Trainer(settings(**changes), shards)

@@ -11,7 +11,7 @@ from .shards import Tokens
 
 
 class BatchOrder(TypedDict):
-    """What decides which tokens are in which batch: two streams with the same order give the same batches."""
+    """The parameters of an order of batches: streams with equal parameters give the same batches."""
 
     sequences: int
     length: int

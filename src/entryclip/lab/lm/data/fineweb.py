@@ -71,6 +71,7 @@ class _Download:
         self.hub = _import_hub()
 
     def run(self, wanted: Sequence[str]) -> Manifest:
+        """Fetch the wanted shards that are not in the folder yet."""
         kept = self._check_kept()
         missing = [name for name in wanted if name not in kept]
         for number, name in enumerate(missing, 1):
@@ -85,7 +86,7 @@ class _Download:
         """Compare the shards in the folder with their SHA-256; unlist those that were removed, so they come again."""
         shards = [shard for shard in self.manifest["shards"] if (self.out / shard["name"]).exists()]
         for number, shard in enumerate(shards):
-            self.progress("checking what is there", number, len(shards))
+            self.progress("checking shards", number, len(shards))
             check_hash(self.out / shard["name"], shard["sha256"])
         self.manifest["shards"] = shards
         return {shard["name"] for shard in shards}
@@ -149,7 +150,7 @@ def _network_errors_explained(name: str, endpoint: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno in FULL:
             raise OSError(error.errno, f"no space for {name}: make room and run the same command again") from error
         reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-        remedy = "check the network, or set HF_ENDPOINT to a mirror; the same command goes on"
+        remedy = "check the network, or set HF_ENDPOINT to a mirror; the same command continues"
         raise OSError(f"{name} of {DATASET} cannot be fetched from {endpoint} ({reason}): {remedy}") from error
 
 

@@ -80,7 +80,7 @@ def load_manifest(out: Path, *, thorough: bool = True) -> Manifest:
     if thorough:
         check_shards(out, manifest)
     if not manifest["complete"]:
-        raise ValueError(f"{out} is not finished: run the same `entryclip data` command again, it goes on")
+        raise ValueError(f"{out} is not finished: run the same `entryclip data` command again to continue")
     return manifest
 
 

@@ -136,7 +136,7 @@ def load_latest(folder: Path, say: Callable[[str], object]) -> Checkpoint | None
             damaged.append(str(error))
             continue
         for each in damaged:
-            say(f"{each}; going on from {place.name}")
+            say(f"{each}; continuing from {place.name}")
         return found
     if damaged:
         raise ValueError(f"no checkpoint in {folder} is whole ({damaged[0]}): remove the folder to begin anew")

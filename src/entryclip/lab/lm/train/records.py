@@ -1,4 +1,4 @@
-"""What a training run writes about itself: rows of `rows.jsonl`, `record.json`, and the manifest of a checkpoint."""
+"""Types of the files that a training run writes: `rows.jsonl`, `record.json`, and the manifest of a checkpoint."""
 
 from dataclasses import dataclass
 from typing import Any, TypedDict
@@ -19,7 +19,7 @@ class EvaluationRow(TypedDict):
 
 
 class RunIdentity(TypedDict):
-    """What must be the same for a run to continue: its settings, and the code and packages that run it."""
+    """Settings, code and package versions of a run: a run continues only where all of them are the same."""
 
     settings: SavedFields
     versions: dict[str, str]
@@ -27,7 +27,7 @@ class RunIdentity(TypedDict):
 
 
 class CheckpointRecord(RunIdentity):
-    """What the manifest of a checkpoint holds beside its step and the SHA-256 of its files."""
+    """Content of a checkpoint's manifest, beside its step and the SHA-256 of its files."""
 
     config: SavedFields  # the model's sizes
     data: str  # the folder of shards

@@ -75,7 +75,7 @@ class Run:
         resumed = out is not None and self._resume(out, say)
         if start_from is not None and not resumed:
             self._branch(start_from)
-            say(f"going on after step {self.trainer.done} of {start_from}")
+            say(f"continuing after step {self.trainer.done} of {start_from}")
 
     @property
     def folder(self) -> Path:
@@ -152,7 +152,7 @@ class Run:
         self._restore(found)
         self._saved = self.trainer.done
         self._write_rows()
-        say(f"going on after step {self.trainer.done} of {self.settings.steps}")
+        say(f"continuing after step {self.trainer.done} of {self.settings.steps}")
         return True
 
     def _branch(self, origin: Path) -> None:
@@ -160,7 +160,7 @@ class Run:
         found, method = checkpoint.load(checkpoint.find_latest(origin)), self.settings.method
         theirs, ours = (training_methods.find(each).optimizer for each in (found.record["settings"]["method"], method))
         if theirs != ours:
-            raise ValueError(f"{origin} has the state of {theirs}, which {method} cannot go on with")
+            raise ValueError(f"{origin} has the state of {theirs}, which {method} cannot continue from")
         if found.step > self.settings.steps:
             raise ValueError(f"{origin} is at step {found.step}, beyond the {self.settings.steps} steps of this run")
         own: Any = get_optimizer_state_dict(self.trainer.model, self.trainer.optimizer)["param_groups"]

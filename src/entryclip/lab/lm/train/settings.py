@@ -18,25 +18,27 @@ class Settings:
 
     model               paper (276M), small or tiny
     method              a name in `entryclip.lab.lm.train.training_methods`
-    lr, level           of the hidden matrices: learning rate, the clip's quantile or threshold (default: the paper's)
+    lr                  learning rate of the hidden matrices (default: the paper's for the method)
     other_lr            learning rate of embeddings, head, vectors and scalars (default: lr)
-    weight_decay        of the hidden matrices, and of embeddings and head unless `other_decay` is given
+    level               quantile or threshold of the method's clip (default: the paper's)
+    weight_decay        weight decay of the hidden matrices
     other_decay         weight decay of embeddings and head (default: weight_decay)
-    steps               optimizer steps; a batch is `sequences` of `length` tokens, over all processes
-    sequences, length   size of a batch: number of sequences over all processes, tokens in each
+    steps               number of optimizer steps
+    sequences           sequences per batch, over all processes
+    length              tokens per sequence
     accumulate          microbatches per step and process
-    clip_microbatches   quantile of a smooth clip of every microbatch's gradient, before their mean (None: no clip)
-    clip_from           the step at which the method's clip begins
-    clip_where          the hidden matrices that the clip acts on, by name or with wildcards (default: all)
-    schedule            of the learning rate: linear, wsd or constant
-    warmup, floor       of the schedule: steps of warm-up, and the share of the learning rate at its end
-    seed                of the initial weights and of the order of the data
-    eval_every          steps between evaluations; in the last fifth of the run they are four times as frequent
-    eval_tokens         validation tokens of one evaluation
-    eval_order          spread: sequences from all over the validation data, always the same ones; first: its first
-                        tokens, as the speed-run does, whose documents are shuffled
+    clip_microbatches   quantile of a smooth clip of each microbatch's gradient, before their mean (default: no clip)
+    clip_from           first step at which the method's clip acts
+    clip_where          hidden matrices that the clip acts on, by name or with wildcards (default: all)
+    schedule            schedule of the learning rate: linear, wsd (warm-up, stable, decay) or constant
+    warmup              steps of warm-up before the schedule
+    floor               share of the learning rate that is left at the end of the schedule
+    seed                seed of the initial weights and of the order of the data
+    eval_every          steps between evaluations; four times as often in the last fifth of the run
+    eval_tokens         validation tokens per evaluation
+    eval_order          spread: fixed sequences from all over the validation data; first: its first tokens
     precision           fp32, or bf16 (autocast)
-    compile             compile the model first
+    compile             compile the model with torch.compile
 
     >>> Settings(method="post-smooth", sequences=8, length=512).batch_tokens
     4096
@@ -62,7 +64,7 @@ class Settings:
     seed: int = 1
     eval_every: int = 25
     eval_tokens: int = 65536
-    eval_order: Literal["spread", "first"] = "spread"
+    eval_order: Literal["spread", "first"] = "spread"  # first: as the speed-run, whose documents are shuffled
     precision: Literal["fp32", "bf16"] = "fp32"
     compile: bool = False
 
