@@ -112,4 +112,4 @@ def _row(optimizer: "Staged", p: Tensor, group: dict[str, Any], stage: str, x: T
 
 
 def _step(group: dict[str, Any]) -> Step:
-    return Step(lr=group["lr"], count=group["steps"])
+    return Step(lr=group["lr"])

@@ -185,7 +185,7 @@ class Staged(torch.optim.Optimizer):
         if is_spread(x) and group["blocks"] > 1:  # a block may lie across several pieces
             return spread_like(self._clip(stage, p, whole(x), group), x)
         clip, m = group[stage], layout_of(group).matrices(x)
-        memory, when = self.memory(p, stage) or clip.init(m), Step(lr=group["lr"], count=group["steps"])
+        memory, when = self.memory(p, stage) or clip.init(m), Step(lr=group["lr"])
         propagate = group["nonfinite"] == "propagate"
         finite = owned and propagate and seen_finite(m)
         if owned and (finite or not propagate):

@@ -67,7 +67,7 @@ class Fast:
         if not sheet.clipped:
             self._run(sheet.jobs)
             return sheet.left
-        clip, when = group["post"], Step(lr=group["lr"], count=group["steps"])
+        clip, when = group["post"], Step(lr=group["lr"])
         self._plan(sheet, clip, when)
         self._run(sheet.jobs)
         if clip.rule.level is not None:
@@ -76,8 +76,9 @@ class Fast:
 
     def _plan(self, sheet: Sheet, clip: Clip, when: Step) -> None:
         """The passes of each matrix, as far as they can be made without asking the rule in between."""
-        rule, count, jobs = clip.rule, sheet.clipped, sheet.jobs[: sheet.clipped]
-        known = _numbers(rule.known(sheet.memory), count).astype(bool)
+        rule: Any = clip.rule  # a QuantileRule, as sheet.py made sure
+        count, jobs = sheet.clipped, sheet.jobs[: sheet.clipped]
+        known = _numbers(rule.threshold_is_known(sheet.memory), count).astype(bool)
         answers = _numbers(rule.threshold(np.ones((count, 1, 1), np.float32), sheet.memory, when)[0], count)
         there, jobs["low"], jobs["high"] = sheet.ends(rule.level)
         jobs["threshold"], jobs["multiple"] = answers, answers
@@ -103,7 +104,8 @@ class Fast:
         waiting = ((jobs["first"] & MOVE) == 0) & ~((jobs["second"] != 0) & found)
         if sheet.memory or waiting.any():
             asked = quantiles.astype(np.float32).reshape(-1, 1, 1)
-            thresholds, memory = clip.rule.threshold(asked, sheet.memory, when)
+            rule: Any = clip.rule  # a QuantileRule, as sheet.py made sure
+            thresholds, memory = rule.threshold(asked, sheet.memory, when)
             last = jobs[waiting]
             last["first"], last["second"] = MOVE, 0
             last["threshold"] = _numbers(thresholds, len(jobs))[waiting]
