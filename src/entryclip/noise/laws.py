@@ -95,8 +95,9 @@ class Gaussian(Law):
         """Compute -x^2 / (2 sigma^2) - log(sigma sqrt(2 pi))."""
         if not self.sigma > 0:
             raise ValueError("Gaussian(sigma=0) is a point mass and has no density: sigma must be above 0")
-        z = real(x) / self.sigma
-        with quiet(check_floating(z)):  # far out the limit is -inf
+        x = real(x)
+        with quiet(check_floating(x)):  # far out the limit is -inf
+            z = x / self.sigma
             square = z * z
         return -0.5 * square - math.log(self.sigma * math.sqrt(2 * math.pi))
 
