@@ -1,4 +1,4 @@
-"""Tensors spread over 2 and 3 processes: the same numbers as on one, and only counts travel."""
+"""Tensors sharded over 2 and 3 processes: the same numbers as on one, and only counts travel."""
 
 import itertools
 
@@ -10,7 +10,20 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
 
 import entryclip as ec
-from entryclip.dtensor import by_owner, piece
+from entryclip.dtensor import (
+    apply_entrywise,
+    apply_to_whole,
+    is_dtensor,
+    is_finite,
+    local_slices,
+    map_matrices,
+    match_norms,
+    norms,
+    shard_count,
+    shard_groups,
+    shard_like,
+    whole,
+)
 
 SHAPES = [(1, 7), (5, 3), (40, 30), (4, 6, 5), (3, 1, 2), (7,)]
 
@@ -25,11 +38,11 @@ def inputs(shape, seed=0):
     yield 0 * x
 
 
-def assert_equal_quantiles(x, spread, q, nonzero, dim):
+def assert_equal_quantiles(x, sharded, q, nonzero, dim):
     expected = ec.quantile_abs(x, q, dim=dim, nonzero=nonzero)
-    found = ec.quantile_abs(spread, q, dim=dim, nonzero=nonzero)
+    found = ec.quantile_abs(sharded, q, dim=dim, nonzero=nonzero)
     assert type(found) is torch.Tensor
-    assert torch.equal(found, expected), (x.shape, x.dtype, spread.placements, q, nonzero, dim)
+    assert torch.equal(found, expected), (x.shape, x.dtype, sharded.placements, q, nonzero, dim)
 
 
 def check_quantiles(rank):
@@ -37,11 +50,11 @@ def check_quantiles(rank):
     for shape in SHAPES:
         for x, dim in itertools.product(inputs(shape), {0, len(shape) - 1}):
             x = x.float()
-            spread = distribute_tensor(x, mesh, [Shard(dim)])
+            sharded = distribute_tensor(x, mesh, [Shard(dim)])
             for q, nonzero in ((0.0, False), (0.5, True), (0.995, True), (1.0, False)):
-                assert_equal_quantiles(x, spread, q, nonzero, None)
+                assert_equal_quantiles(x, sharded, q, nonzero, None)
             if len(shape) > 1:
-                assert_equal_quantiles(x, spread, 0.7, True, (-2, -1))
+                assert_equal_quantiles(x, sharded, 0.7, True, (-2, -1))
     for dtype, x in itertools.product((torch.float64, torch.bfloat16, torch.float16), inputs((3, 8, 5))):
         x = x.to(dtype)
         assert_equal_quantiles(x, distribute_tensor(x, mesh, [Shard(1)]), 0.7, True, (-2, -1))
@@ -58,9 +71,9 @@ def check_traffic(rank):
     """Counts in 2^11 bins, three times, whatever the size; the entries stay where they are."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     for shape in ((1, 7), (5, 3), (512, 512)):
-        spread = distribute_tensor(torch.ones(shape), mesh, [Shard(0)])
+        sharded = distribute_tensor(torch.ones(shape), mesh, [Shard(0)])
         with Traffic() as traffic:
-            ec.quantile_abs(spread, 0.99, nonzero=True)
+            ec.quantile_abs(sharded, 0.99, nonzero=True)
         assert traffic.bytes <= 3 * 4 * (2**11 + 1) + 16
     empty = distribute_tensor(torch.ones(2, 0), mesh, [Shard(0)])
     with Traffic() as traffic:
@@ -76,9 +89,9 @@ def check_clips(rank):
         clip = ec.Clip(operator, rule, preserve_rms)
         for shape, dim in (((5, 3), 0), ((2, 4, 6), 0), ((2, 4, 6), 1)):
             x = torch.randn(shape, generator=torch.Generator().manual_seed(1))
-            spread = distribute_tensor(x, mesh, [Shard(dim)])
-            expected, found = clip.update(x, clip.init(x))[0], clip.update(spread, clip.init(spread))[0]
-            assert found.placements == spread.placements
+            sharded = distribute_tensor(x, mesh, [Shard(dim)])
+            expected, found = clip.update(x, clip.init(x))[0], clip.update(sharded, clip.init(sharded))[0]
+            assert found.placements == sharded.placements
             torch.testing.assert_close(found.full_tensor(), expected, rtol=1e-6, atol=1e-6)
 
 
@@ -89,39 +102,72 @@ def check_owners(rank):
     for shape, dim in (((5, 3), 0), ((1, 4), 0), ((2, 0), 0), ((2, 3, 4), 2)):
         for few in {1, count}:
             xs = [torch.arange(float(torch.Size(shape).numel())).reshape(shape) + i for i in range(few)]
-            spread = [distribute_tensor(x, mesh, [Shard(dim)]) for x in xs]
+            sharded = [distribute_tensor(x, mesh, [Shard(dim)]) for x in xs]
             seen = []
 
-            def double(x, seen=seen):
-                seen.append(x.clone())
-                return 2 * x
+            def double(xs, seen=seen):
+                seen.extend(x.clone() for x in xs)
+                return [2 * x for x in xs]
 
             with Traffic() as traffic:
-                result = by_owner(spread, double)
+                result = map_matrices(sharded, double)
             assert traffic.bytes <= 8 * max(shape[0] * torch.Size(shape[1:]).numel(), 0) * few
             assert [torch.equal(x, xs[rank]) for x in seen] == ([True] if rank < few else [])
             for x, y in zip(xs, result, strict=True):
                 assert torch.equal(y.full_tensor(), 2 * x)
 
 
-def check_pieces(rank):
+def check_local_slices(rank):
     """Also over two dimensions of processes, one of them replicated, and with sums still to be taken."""
     count = dist.get_world_size()
     mesh = init_device_mesh("cpu", (1, count), mesh_dim_names=("replicate", "shard"))
     x = torch.arange(35.0).reshape(7, 5)
     for placements in ([Replicate(), Shard(0)], [Shard(0), Shard(0)], [Shard(1), Shard(0)]):
-        spread = distribute_tensor(x, mesh, placements)
-        assert torch.equal(x[piece(spread)], spread.to_local())
-        assert torch.equal(ec.quantile_abs(spread, 0.3), ec.quantile_abs(x, 0.3))
-        assert torch.equal(by_owner([spread], torch.negative)[0].full_tensor(), -x)
+        sharded = distribute_tensor(x, mesh, placements)
+        assert torch.equal(x[local_slices(sharded)], sharded.to_local())
+        assert torch.equal(ec.quantile_abs(sharded, 0.3), ec.quantile_abs(x, 0.3))
+        assert torch.equal(map_matrices([sharded], negative)[0].full_tensor(), -x)
     from torch.distributed.tensor import DTensor
 
     pending = DTensor.from_local(x / count, mesh, [Replicate(), Partial()])
     torch.testing.assert_close(ec.quantile_abs(pending, 0.3), ec.quantile_abs(x, 0.3))
 
 
+def negative(xs):
+    return [-x for x in xs]
+
+
+def check_both_kinds(rank):
+    """Each function gives the same numbers for a plain tensor and for a DTensor."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for shape, dim in (((5, 3), 0), ((2, 4, 6), 1), ((7,), 0), ((0, 3), 0), ((2, 0), 0)):
+        x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+        sharded = distribute_tensor(x, mesh, [Shard(dim)])
+        assert (is_dtensor(x), is_dtensor(sharded)) == (False, True)
+        assert (shard_count(x), shard_count(sharded)) == (1, dist.get_world_size())
+        assert (shard_groups(x), len(shard_groups(sharded))) == ([], 1)
+        threshold = ec.Fixed(0.5)(x)[0]
+        for each in (
+            lambda y, t=threshold: whole(apply_entrywise(ec.hard_clip, y, t)),
+            lambda y: whole(apply_to_whole(lambda w: w.cumsum(0), y)),
+            lambda y: whole(map_matrices([y], negative)[0]),
+            lambda y: whole(match_norms(2 * y, y)),
+            lambda y, x=x: whole(shard_like(x, y)),
+            norms,
+        ):
+            torch.testing.assert_close(each(sharded), each(x))
+        assert is_finite(x)
+        assert is_finite(sharded)
+    broken = torch.ones(5, 3)
+    broken[0, 0] = torch.inf
+    assert not is_finite(broken)
+    assert not is_finite(distribute_tensor(broken, mesh, [Shard(0)]))
+    empty = distribute_tensor(torch.zeros(0, 3, 4), mesh, [Shard(1)])
+    assert ec.quantile_abs(empty, torch.tensor([0.1, 0.9]), dim=(-2, -1)).shape == (2, 0)
+
+
 def every_check(rank):
-    for check in (check_quantiles, check_traffic, check_clips, check_owners, check_pieces):
+    for check in (check_quantiles, check_traffic, check_clips, check_owners, check_local_slices, check_both_kinds):
         check(rank)
 
 

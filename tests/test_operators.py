@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import jax
@@ -80,6 +81,31 @@ def test_nan_stays_nan(operator, library, dtype):
         assert np.isnan(values(operator(make(library, dtype, [NAN]), t))).all()
     x = make(library, dtype, [0.0, 1.0, INF])
     assert np.isnan(values(operator(x, make(library, dtype, NAN)))).all()
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+@pytest.mark.parametrize("operator", [*ENTRYWISE, ec.global_clip])
+@pytest.mark.parametrize("number", [-3.0, 0.0, INF, NAN])
+def test_numpy_scalars(operator, dtype, number):
+    """A 0-d array stays a 0-d array and a scalar a scalar, of the same dtype, with torch's value."""
+    array = np.array(number, dtype)
+    for x, t in itertools.product((array, array[()]), (0.0, 1.5, INF, np.array(1.5), np.array(NAN))):
+        y = operator(x, t)
+        assert type(y) is type(x)
+        assert (y.dtype, y.shape) == (x.dtype, ())
+        expected = operator(torch.tensor(number, dtype=getattr(torch, dtype)), torch.tensor(float(t)))
+        np.testing.assert_allclose(float(y), float(expected), rtol=2e-3)
+
+
+@pytest.mark.parametrize(
+    "clip", [ec.smooth(0.9), ec.hard(0.9, preserve_rms=True), ec.Clip(ec.global_clip, ec.Scale(2.0))]
+)
+def test_a_clip_of_a_numpy_scalar(clip):
+    for number in (-3.0, 0.0, INF, NAN):
+        y = clip(np.array(number))
+        assert isinstance(y, np.ndarray)
+        assert y.shape == ()
+        np.testing.assert_allclose(float(y), float(clip(torch.tensor(number, dtype=torch.float64))))
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

@@ -10,6 +10,7 @@ from libraries import LIBRARIES, make, values
 
 import entryclip as ec
 from entryclip.testing import check_rule
+from entryclip.thresholds import Step
 
 INF, NAN = math.inf, math.nan
 RULES = [
@@ -54,6 +55,18 @@ def test_scale_withstands_what_moves_a_quantile():
     assert ec.Quantile(0.9)(spiked)[0].item() == 1e9
 
 
+@pytest.mark.parametrize("rule", [ec.Quantile(0.9), ec.Scale(2.0), RULES[5], ec.FollowLR(ec.Scale(2.0), 1.0)], ids=str)
+@pytest.mark.parametrize("number", [-3.0, 0.0, INF, NAN])
+def test_a_numpy_scalar_gets_an_array_as_threshold(rule, number):
+    """A numpy scalar would be taken for a number that the user typed: NaN was refused as a threshold below 0."""
+    x = np.array(number, np.float32)
+    t, _ = rule(x, rule.init(x), Step(lr=1.0))
+    assert isinstance(t, np.ndarray)
+    assert (t.shape, t.dtype) == ((), np.float32)
+    expected, _ = rule(torch.tensor(number), rule.init(torch.tensor(number)), Step(lr=1.0))
+    np.testing.assert_equal(float(t), float(expected))
+
+
 def thresholds_over(rule, inputs):
     state, found = rule.init(inputs[0]), []
     for x in inputs:
@@ -96,13 +109,13 @@ def test_follow_lr_takes_numbers_and_tensors():
     rule = ec.FollowLR(ec.Fixed(10.0), base_lr=1e-3)
     x = torch.ones(2, 2)
     for lr in (5e-4, torch.tensor(5e-4)):
-        assert float(rule(x, {}, ec.Step(lr=lr, count=3))[0]) == pytest.approx(5.0)
+        assert float(rule(x, {}, Step(lr=lr))[0]) == pytest.approx(5.0)
     with pytest.raises(ValueError, match="needs the learning rate"):
         rule(x)
     with pytest.raises(ValueError, match="learning rate must be >= 0"):
-        rule(x, {}, ec.Step(lr=-1.0, count=1))
+        rule(x, {}, Step(lr=-1.0))
     off = ec.FollowLR(ec.Fixed(INF), base_lr=1e-3)
-    assert float(off(x, {}, ec.Step(lr=0.0, count=1))[0]) == INF  # off is off, also where a schedule ends
+    assert float(off(x, {}, Step(lr=0.0))[0]) == INF  # off is off, also where a schedule ends
 
 
 def test_states_are_tensors_of_their_own():

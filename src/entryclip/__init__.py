@@ -7,26 +7,24 @@ clip(x)                     # torch, numpy or jax; one threshold per matrix
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .clip import Clip, hard, smooth
-from .matrix.sign import msign, soft_spectral_clip, spectral_clip
-from .matrix.singular import top_singular
-from .operators import global_clip, hard_clip, smooth_shrinkage, soft_threshold
-from .quantiles.quantile import quantile_abs
-from .thresholds import Fixed, FollowLR, Quantile, Running, Scale, Step
+if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ below imports a name on first use
+    from . import diagnostics as diagnostics
+    from . import integrations as integrations
+    from . import lab as lab
+    from . import noise as noise
+    from . import optim as optim
+    from . import testing as testing
+    from . import theory as theory
+    from .clip import Clip, hard, smooth
+    from .matrix.sign import msign, soft_spectral_clip, spectral_clip
+    from .matrix.singular import top_singular
+    from .operators import global_clip, hard_clip, smooth_shrinkage, soft_threshold
+    from .quantiles.quantile import quantile_abs
+    from .thresholds import Fixed, FollowLR, Quantile, Running, Scale
 
 __version__ = "0.1.0"
-
-_SUBPACKAGES = (
-    "diagnostics",
-    "integrations",
-    "lab",
-    "noise",
-    "optim",
-    "testing",
-    "theory",
-)  # loaded on first use (PEP 562)
 
 __all__ = [
     "Clip",
@@ -35,7 +33,6 @@ __all__ = [
     "Quantile",
     "Running",
     "Scale",
-    "Step",
     "global_clip",
     "hard",
     "hard_clip",
@@ -49,10 +46,26 @@ __all__ = [
     "top_singular",
 ]
 
+_SUBPACKAGES = ("diagnostics", "integrations", "lab", "noise", "optim", "testing", "theory")
+
+_MODULES = {
+    "clip": ("Clip", "hard", "smooth"),
+    "matrix.sign": ("msign", "soft_spectral_clip", "spectral_clip"),
+    "matrix.singular": ("top_singular",),
+    "operators": ("global_clip", "hard_clip", "smooth_shrinkage", "soft_threshold"),
+    "quantiles.quantile": ("quantile_abs",),
+    "thresholds": ("Fixed", "FollowLR", "Quantile", "Running", "Scale"),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
 
 def __getattr__(name: str) -> Any:
+    """Import a public name or subpackage on first use (PEP 562); afterwards it is an ordinary attribute."""
     if name in _SUBPACKAGES:
         return importlib.import_module(f".{name}", __name__)
+    if name in _HOME:
+        value = globals()[name] = getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+        return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

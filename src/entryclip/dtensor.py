@@ -1,11 +1,15 @@
-"""Tensors spread over processes, torch's DTensor: every process works on its own piece, and they exchange counts.
+"""Functions that take a plain tensor or torch's DTensor alike, so that callers need not ask which one they have.
 
-    entrywise        an operator on each piece, with the thresholds of the matrices in it
-    norms            of each matrix, from sums of squares
-    by_owner         a function of whole matrices: each is sent to one process, worked on there, and sent back
-    on_whole         the same on every process, for what is small or seldom
+    apply_entrywise   an operator, on each local shard, with the thresholds of the matrices in it
+    apply_to_whole    any function of the whole tensor, gathered on every process: for what is small or rare
+    map_matrices      a function of whole matrices: each one is gathered on one process and redistributed afterwards
+    norms             the Frobenius norm of each matrix, from sums of squares
+    match_norms       scale each matrix to the norm of another
+    is_finite         whether every entry is finite, on all processes alike
+    whole             the whole tensor on every process
+    shard_like        a whole tensor, sharded as another one is
 
-All processes must call these together, also one whose piece is empty.
+All processes of a DTensor's mesh must call these together, also one whose local shard is empty.
 """
 
 import math
@@ -17,81 +21,111 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .arrays import Array, matrix_axes
+from .arrays import Array, cast, matrix_axes
+from .operators import match_norm
 
 
-def is_spread(x: Array) -> bool:
-    """Whether `x` is a DTensor."""
-    module = sys.modules.get("torch.distributed.tensor")  # where it was not imported there are none
+def is_dtensor(x: Array) -> bool:
+    """Tell whether `x` is a DTensor, whatever its placements."""
+    module = sys.modules.get("torch.distributed.tensor")  # without this import nobody can have made one
     return module is not None and isinstance(x, module.DTensor)
 
 
 def whole(x: Any) -> Tensor:
-    """All of `x` on every process; a plain tensor as it is."""
-    return x.full_tensor() if is_spread(x) else x
+    """Gather all of `x` on every process; a plain tensor is returned as it is."""
+    return x.full_tensor() if is_dtensor(x) else x
 
 
-def entrywise(operator: Callable[[Tensor, Any], Tensor], x: Any, threshold: Tensor) -> Any:
-    """An operator that treats every entry alike, on this process's piece of `x`; one threshold per matrix."""
-    x = settled(x)
-    return _like(operator(x.to_local(), threshold[piece(x)[:-2]] if x.ndim > 2 else threshold), x)
-
-
-def norms(x: Any) -> Tensor:
-    """The Frobenius norm of each matrix of `x`, in fp64, of shape (..., 1, 1), on every process."""
-    x = settled(x)
-    axes = matrix_axes(x)
-    squares = torch.zeros([*x.shape[:-2], *(1 for _ in axes)], dtype=torch.float64, device=x.to_local().device)
-    squares[piece(x)[:-2]] = (
-        x.to_local().double().square().sum(axes, keepdim=True) if axes else x.to_local().double() ** 2
-    )
-    all_reduce(squares, dist.ReduceOp.SUM, groups(x))
-    return squares.sqrt()
-
-
-def by_owner(xs: list[Any], function: Callable[[Tensor], Tensor]) -> list[Any]:
-    """`function` of each whole tensor, at most one for each process, all of one shape and placement.
-
-    Tensor i is gathered on process i alone: every process works on another one, and each entry travels twice.
-    """
-    xs = [settled(x) for x in xs]
-    spread = [i for i, placement in enumerate(xs[0].placements) if placement.is_shard()]
-    if len(spread) != 1 or _is_strided(xs[0].placements[spread[0]]):
-        return [on_whole(function, x) for x in xs]
-    group, dim = xs[0].device_mesh.get_group(spread[0]), xs[0].placements[spread[0]].dim
-    pieces = [x.to_local().movedim(dim, 0) for x in xs]
-    owned = dist.get_rank(group) < len(xs)
-    shape = (xs[0].shape[dim], *pieces[0].shape[1:])
-    cuts = [math.prod(shape[1:]) * (end - start) for start, end in _chunks(shape[0], dist.get_world_size(group))]
-    sent = [pieces[0].numel() if i < len(xs) else 0 for i in range(len(cuts))]
-    arriving = cuts if owned else [0] * len(cuts)
-    gathered = _exchange(torch.cat([p.reshape(-1) for p in pieces]), arriving, sent, group)
-    if owned:
-        gathered = function(gathered.reshape(shape).movedim(0, dim)).movedim(dim, 0).reshape(-1)
-    back = _exchange(gathered, sent, arriving, group).reshape(len(xs), *pieces[0].shape)
-    return [_like(part.movedim(0, dim), x) for part, x in zip(back, xs, strict=True)]
-
-
-def on_whole(function: Callable[[Tensor], Tensor], x: Any) -> Any:
-    """`function` of the whole tensor, gathered and worked on by every process."""
-    return spread_like(function(whole(x)), x)
-
-
-def spread_like(y: Tensor, x: Any) -> Any:
-    """The whole tensor `y`, which every process has, spread as `x` is."""
+def shard_like(y: Tensor, x: Any) -> Any:
+    """Shard `y`, a whole tensor that every process has, as `x` is sharded; `y` itself where `x` is a plain tensor."""
+    if not is_dtensor(x):
+        return y
     from torch.distributed.tensor import DTensor, Replicate
 
     everywhere = [Replicate()] * x.device_mesh.ndim
     return DTensor.from_local(y, x.device_mesh, everywhere, run_check=False).redistribute(placements=x.placements)
 
 
-def groups(x: Any) -> list[Any]:
-    """The groups of processes over which the entries of `x` are spread."""
+def apply_entrywise(operator: Callable[[Array, Any], Array], x: Array, threshold: Array) -> Array:
+    """Apply an operator that treats every entry alike, with one threshold per matrix, of shape (..., 1, 1)."""
+    if not is_dtensor(x):
+        return operator(x, threshold)
+    x = resolve_placements(x)
+    return _from_local(operator(x.to_local(), threshold[local_slices(x)[:-2]] if x.ndim > 2 else threshold), x)
+
+
+def apply_to_whole(function: Callable[[Array], Array], x: Array) -> Array:
+    """Apply `function`, which keeps the shape, to the whole tensor; every process gathers it and computes the same."""
+    return shard_like(function(whole(x)), x)
+
+
+def map_matrices(xs: list[Any], function: Callable[[list[Tensor]], list[Tensor]]) -> list[Any]:
+    """Apply `function`, from a list of whole tensors to a list of the same shapes, to tensors of one shape.
+
+    Plain tensors are handed over all at once. Of DTensors, which must have the same placements and be at most as many
+    as processes, number i is gathered on process i alone, which hands it over as a list of one: every process works on
+    another one, and each entry travels twice.
+    """
+    if not is_dtensor(xs[0]):
+        return function(xs)
+    xs = [resolve_placements(x) for x in xs]
+    sharded = [i for i, placement in enumerate(xs[0].placements) if placement.is_shard()]
+    if len(sharded) != 1 or _is_strided(xs[0].placements[sharded[0]]):
+        return [apply_to_whole(lambda x: function([x])[0], x) for x in xs]
+    group, dim = xs[0].device_mesh.get_group(sharded[0]), xs[0].placements[sharded[0]].dim
+    shards = [x.to_local().movedim(dim, 0) for x in xs]
+    owns_one = dist.get_rank(group) < len(xs)
+    shape = (xs[0].shape[dim], *shards[0].shape[1:])
+    sizes = [math.prod(shape[1:]) * (end - start) for start, end in _chunks(shape[0], dist.get_world_size(group))]
+    sent = [shards[0].numel() if i < len(xs) else 0 for i in range(len(sizes))]
+    arriving = sizes if owns_one else [0] * len(sizes)
+    gathered = _exchange(torch.cat([shard.reshape(-1) for shard in shards]), arriving, sent, group)
+    if owns_one:
+        gathered = function([gathered.reshape(shape).movedim(0, dim)])[0].movedim(dim, 0).reshape(-1)
+    back = _exchange(gathered, sent, arriving, group).reshape(len(xs), *shards[0].shape)
+    return [_from_local(shard.movedim(0, dim), x) for shard, x in zip(back, xs, strict=True)]
+
+
+def norms(x: Any) -> Tensor:
+    """Return the Frobenius norm of each matrix of a tensor, in fp64, of shape (..., 1, 1), on every process."""
+    axes = matrix_axes(x)
+    if not is_dtensor(x):
+        return torch.linalg.vector_norm(x.double(), dim=axes, keepdim=True) if axes else x.double().abs()
+    x = resolve_placements(x)
+    local = x.to_local().double().square()
+    squares = torch.zeros([*x.shape[:-2], *(1 for _ in axes)], dtype=torch.float64, device=local.device)
+    squares[local_slices(x)[:-2]] = local.sum(axes, keepdim=True) if axes else local
+    all_reduce(squares, dist.ReduceOp.SUM, shard_groups(x))
+    return squares.sqrt()
+
+
+def match_norms(y: Array, x: Array) -> Array:
+    """Scale each matrix of `y` to the Frobenius norm of `x`'s; unchanged where either norm is 0 or not finite."""
+    if not is_dtensor(x) or 0 in x.shape:
+        return match_norm(y, x)
+    factor = norms(x) / norms(y)
+    return apply_entrywise(_times, y, torch.where(factor.isfinite() & (factor > 0), factor, 1.0))
+
+
+def is_finite(x: Any) -> bool:
+    """Tell whether all entries of a tensor are finite; all processes get the same answer."""
+    return bool(whole(torch.isfinite(x).all()))
+
+
+def shard_groups(x: Any) -> list[Any]:
+    """Return the process groups over which `x` is sharded; none for a plain or replicated tensor."""
+    if not is_dtensor(x):
+        return []
     return [x.device_mesh.get_group(i) for i, placement in enumerate(x.placements) if placement.is_shard()]
 
 
-def piece(x: Any) -> tuple[slice, ...]:
-    """Where this process's piece lies in the whole, dimension by dimension."""
+def shard_count(x: Any) -> int:
+    """Return the number of processes of the largest group over which `x` is sharded; 1 where it is not."""
+    return max((group.size() for group in shard_groups(x)), default=1)
+
+
+def local_slices(x: Any) -> tuple[slice, ...]:
+    """Return where this process's local shard lies in the whole tensor, one slice per dimension."""
     ends = [(0, side) for side in x.shape]
     for i, placement in enumerate(x.placements):
         if placement.is_shard():
@@ -101,19 +135,25 @@ def piece(x: Any) -> tuple[slice, ...]:
     return tuple(slice(*pair) for pair in ends)
 
 
-def _chunks(side: int, count: int) -> list[tuple[int, int]]:
-    """The cuts of torch.chunk, with empty ones at the end."""
-    size = -(-side // count)
-    return [(min(i * size, side), min((i + 1) * size, side)) for i in range(count)]
-
-
-def settled(x: Any) -> Any:
-    """`x` with every entry in one place: pending sums done, and interleaved pieces gathered."""
+def resolve_placements(x: Any) -> Any:
+    """Redistribute a DTensor with pending sums or strided shards, so that its local shards are contiguous slices."""
     if all(p.is_replicate() or (p.is_shard() and not _is_strided(p)) for p in x.placements):
         return x
     from torch.distributed.tensor import Replicate
 
     return x.redistribute(placements=[Replicate()] * x.device_mesh.ndim)
+
+
+def all_reduce(x: Tensor, operation: Any, over: list[Any]) -> None:
+    """Reduce `x` in place over several process groups, one after the other."""
+    for group in over:
+        dist.all_reduce(x, operation, group=group)
+
+
+def _chunks(side: int, count: int) -> list[tuple[int, int]]:
+    """Return the cuts of torch.chunk, followed by empty ones up to `count`."""
+    size = -(-side // count)
+    return [(min(i * size, side), min((i + 1) * size, side)) for i in range(count)]
 
 
 def _is_strided(placement: Any) -> bool:
@@ -122,8 +162,8 @@ def _is_strided(placement: Any) -> bool:
     return type(placement) is not Shard
 
 
-def _like(local: Tensor, x: Any) -> Any:
-    """A piece as part of a tensor spread as `x` is."""
+def _from_local(local: Tensor, x: Any) -> Any:
+    """Return the DTensor with this local shard and the shape and placements of `x`."""
     from torch.distributed.tensor import DTensor
 
     return DTensor.from_local(
@@ -137,6 +177,5 @@ def _exchange(x: Tensor, arriving: list[int], sent: list[int], group: Any) -> Te
     return received
 
 
-def all_reduce(x: Tensor, operation: Any, over: list[Any]) -> None:
-    for group in over:
-        dist.all_reduce(x, operation, group=group)
+def _times(x: Array, factor: Array) -> Array:
+    return cast(x * factor, x.dtype)

@@ -16,7 +16,17 @@ from typing import Any
 
 import torch
 
-from .arrays import Array, cast, check_floating, constant, matrix_axes, on_host, quiet, threshold_like, widen
+from .arrays import (
+    Array,
+    cast_like,
+    check_floating,
+    constant,
+    matrix_axes,
+    on_host,
+    quiet,
+    threshold_like,
+    widen,
+)
 
 
 def hard_clip(x: Array, tau: Any) -> Array:
@@ -29,8 +39,8 @@ def hard_clip(x: Array, tau: Any) -> Array:
     xp = check_floating(x)
     tau = threshold_like(tau, x, "tau")
     if xp is torch and on_host(x) and tau.numel() == 1 and not tau.requires_grad:
-        return x.clamp(-tau.item(), tau.item())  # the same, in half the time
-    return xp.clip(x, -tau, tau)
+        return x.clamp(-tau.item(), tau.item())  # twice as fast with numbers as with tensors
+    return cast_like(xp.clip(x, -tau, tau), x)
 
 
 def smooth_shrinkage(x: Array, c: Any) -> Array:
@@ -46,15 +56,15 @@ def smooth_shrinkage(x: Array, c: Any) -> Array:
         return shrunk
     y = widen(x)  # half precision would round |x|/c before the exponential: errors of percents
     with quiet(xp):
-        # What the limit sends to 0 is 0 before the formula: no inf * 0 and no 0/0, in the value or its derivative.
+        # Entries whose limit is 0 are set to 0 first: no inf * 0 and no 0/0, in the value or its derivative.
         largest = xp.where(c == 0, c, constant(float(xp.finfo(y.dtype).max), c))
         kept = xp.where(xp.abs(y) > largest, 0.0, y)
         shrunk = kept * xp.exp(xp.abs(kept) / -xp.where(c == 0, 1.0, c))
-        return cast(xp.where(c == float("inf"), y, shrunk), x.dtype)
+        return cast_like(xp.where(c == float("inf"), y, shrunk), x)
 
 
 def _smooth_shrinkage_in_place(x: torch.Tensor, c: torch.Tensor) -> torch.Tensor | None:
-    """The formula with one temporary, much faster on a CPU; None where a limit or a derivative is asked for."""
+    """Compute the formula with one temporary, much faster on a CPU; None where a limit or a derivative is needed."""
     if torch.is_grad_enabled() and (x.requires_grad or c.requires_grad):
         return None
     if x.numel() == 0 or not bool(((c > 0) & (c < math.inf)).all()):
@@ -74,7 +84,7 @@ def soft_threshold(x: Array, t: Any) -> Array:
     xp = check_floating(x)
     t = threshold_like(t, x, "t")
     with quiet(xp):
-        return xp.where(xp.abs(x) <= t, xp.zeros_like(x), x - hard_clip(x, t))
+        return cast_like(xp.where(xp.abs(x) <= t, xp.zeros_like(x), x - hard_clip(x, t)), x)
 
 
 def global_clip(x: Array, c: Any) -> Array:
@@ -93,14 +103,14 @@ def global_clip(x: Array, c: Any) -> Array:
         return x + 0
     top, unit, norm = scaled_norm(y)
     with quiet(xp):
-        return cast(xp.where(norm * top <= c, y, unit * (c / xp.where(norm == 0, 1.0, norm))), x.dtype)
+        return cast_like(xp.where(norm * top <= c, y, unit * (c / xp.where(norm == 0, 1.0, norm))), x)
 
 
 def scaled_norm(y: Array) -> tuple[Array, Array, Array]:
-    """(top, unit, norm): the largest |entry| of each matrix, the matrix divided by it, and the Frobenius norm of that.
+    """Return (top, unit, norm): each matrix's largest |entry|, the matrix divided by it, and that one's Frobenius norm.
 
-    `norm * top` is the Frobenius norm of y. Squares of `unit` neither overflow nor vanish; where top is inf, unit holds
-    the signs of the infinite entries.
+    `norm * top`, of shape (..., 1, 1), is the Frobenius norm of y. Squares of `unit` neither overflow nor vanish; where
+    top is inf, unit holds the signs of the infinite entries.
     """
     xp = check_floating(y)
     axes = matrix_axes(y)
@@ -114,8 +124,20 @@ def scaled_norm(y: Array) -> tuple[Array, Array, Array]:
     return top, unit, norm
 
 
-# What the conformance tests run over. A new operator is a function above and a name here.
+def match_norm(y: Array, x: Array) -> Array:
+    """Scale each matrix of `y` to the Frobenius norm of `x`'s; unchanged where either norm is 0 or not finite."""
+    xp = check_floating(x)
+    if 0 in x.shape:
+        return y
+    (top, _, norm), (new_top, unit, new_norm) = scaled_norm(widen(x)), scaled_norm(widen(y))
+    with quiet(xp):
+        scaled = unit * (norm / new_norm) * top
+        sound = (top < float("inf")) & (new_top > 0) & (new_top < float("inf"))
+        return cast_like(xp.where(sound, scaled, widen(y)), y)
+
+
+# The operators that the conformance tests run over. A new operator is a function above and a name here.
 OPERATORS = (hard_clip, smooth_shrinkage, soft_threshold, global_clip)
 
-# Those that treat every entry alike: of a tensor spread over processes each works on its own piece.
+# Those that treat every entry alike: each process applies them to its own shard of a distributed tensor.
 ENTRYWISE = (hard_clip, smooth_shrinkage, soft_threshold)

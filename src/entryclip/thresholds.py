@@ -10,15 +10,15 @@ A rule is a frozen dataclass; its memory is a dict of arrays that the caller kee
 returns the next. Zeros are not ranked: an embedding whose rows mostly had no gradient would otherwise get threshold 0
 and stand still. With nothing to rank (all zero, or no entries at all) the threshold is 0.
 
-Each of these looks at one quantile of the data at most: `rule.level` says which (None: at nothing), `rule.threshold`
-makes the threshold of it. So whoever has the quantile already, from shards or from a pass of its own, need not hand
-over the data; and where `rule.known(state)`, per matrix or for all, the threshold is there before the data is.
+Each of these rules declares what it looks at: one quantile of the data, at `rule.level`, or nothing where that is None.
+`rule.threshold` computes the threshold from that quantile, so a caller that has it already, from shards or from a pass
+of its own, need not hand over the data. Where `rule.threshold_is_known(state)`, it does not even need the quantile.
 """
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from .arrays import Array, check_floating, constant, is_number, matrix_axes, namespace, wide_dtype, widen
+from .arrays import Array, as_array, check_floating, constant, is_number, matrix_axes, namespace, wide_dtype
 from .quantiles.quantile import quantile_abs
 
 State = dict[str, Array]
@@ -26,14 +26,14 @@ State = dict[str, Array]
 
 @dataclass(frozen=True)
 class Step:
-    """What a rule may know about the optimizer's step besides the data."""
+    """The optimizer's settings at the present step, for rules that depend on more than the data."""
 
     lr: Any  # a number or a 0-d tensor
-    count: Any  # a whole number or a 0-d tensor of one, 1 at the first step
 
 
+@runtime_checkable
 class Rule(Protocol):
-    """Anything with this shape serves as a threshold rule; `entryclip.testing.check_rule` checks one."""
+    """What every threshold rule offers; `entryclip.testing.check_rule` checks a rule of your own."""
 
     @property
     def has_memory(self) -> bool: ...
@@ -43,8 +43,20 @@ class Rule(Protocol):
     def __call__(self, x: Array, state: State | None = None, step: Step | None = None) -> tuple[Array, State]: ...
 
 
+@runtime_checkable
+class QuantileRule(Rule, Protocol):
+    """A rule that looks at one quantile of each matrix, or at nothing: it can be evaluated without the data."""
+
+    @property
+    def level(self) -> float | None: ...
+
+    def threshold_is_known(self, state: State) -> Any: ...
+
+    def threshold(self, quantile: Array, state: State, step: Step | None = None) -> tuple[Array, State]: ...
+
+
 class _Memoryless:
-    """A rule that looks at one quantile of the present matrix, or at nothing."""
+    """Base of the rules that depend on the present matrix only."""
 
     @property
     def has_memory(self) -> bool:
@@ -57,12 +69,12 @@ class _Memoryless:
     def init(self, x: Array) -> State:
         return {}
 
-    def known(self, state: State) -> Any:
-        """Whether the threshold can be told before the data is seen."""
+    def threshold_is_known(self, state: State) -> Any:
+        """Tell whether the threshold can be computed before the data is read."""
         return self.level is None
 
     def threshold(self, quantile: Array, state: State, step: Step | None = None) -> tuple[Array, State]:
-        """The threshold from the quantile at `level`, of shape (..., 1, 1)."""
+        """Compute the threshold from the quantile at `level`, of shape (..., 1, 1)."""
         return quantile, {}
 
     def __call__(self, x: Array, state: State | None = None, step: Step | None = None) -> tuple[Array, State]:
@@ -71,7 +83,7 @@ class _Memoryless:
 
 @dataclass(frozen=True)
 class Fixed(_Memoryless):
-    """The same threshold always.
+    """The same threshold for every matrix at every step.
 
     >>> import torch
     >>> Fixed(3.0)(torch.ones(2, 2))
@@ -134,7 +146,7 @@ class Scale(_Memoryless):
         return 0.5
 
     def threshold(self, quantile: Array, state: State, step: Step | None = None) -> tuple[Array, State]:
-        return float(self.multiple) * quantile, {}
+        return as_array(float(self.multiple) * quantile), {}
 
     def __str__(self) -> str:
         return f"{self.multiple:g} x median"
@@ -144,8 +156,8 @@ class Scale(_Memoryless):
 class Running:
     """The exponential average of another rule's threshold: `average <- beta average + (1 - beta) current`.
 
-    With `lag=1` a step uses the average up to the step before, so that its threshold is known before the data is read;
-    with `lag=0` the current one counts. The first valid step uses its own value. A step whose threshold is 0 or not
+    With `lag=1` a step uses the average up to the step before, so its threshold exists before the data is read; with
+    `lag=0` the current step counts too. The first usable step uses its own value. A step whose threshold is 0 or not
     finite (no gradient, a spike to inf) changes nothing.
 
     >>> import torch
@@ -157,12 +169,12 @@ class Running:
     (1.0, 1.0, 5.0)
     """
 
-    rule: Any
+    rule: QuantileRule
     beta: float
     lag: int = 1
 
     def __post_init__(self) -> None:
-        _check_rule(self.rule)
+        check_rule(self.rule)
         if self.rule.has_memory:
             raise ValueError(f"a running average of a rule that has memory itself is not supported, got {self.rule}")
         if not (is_number(self.beta) and 0 <= self.beta < 1):
@@ -179,7 +191,7 @@ class Running:
         return self.rule.level
 
     def init(self, x: Array) -> State:
-        """`average` 0 and `valid` 0: nothing seen yet."""
+        """Return the state before the first step: `average` and `valid` are 0 for each matrix."""
         one = _per_matrix(constant(1.0, x, wide_dtype(x)), x)
         return {"average": 0 * one, "valid": 0 * one}
 
@@ -189,22 +201,23 @@ class Running:
         check_floating(x)
         return self._blended(self.rule(x, {}, step)[0], state)
 
-    def known(self, state: State) -> Any:
-        """Of each matrix from its first valid step on, if the current one does not count."""
+    def threshold_is_known(self, state: State) -> Any:
+        """True for each matrix once its average exists (after the first usable step), when `lag=1`."""
         return state["valid"] != 0 if self.lag else False
 
     def threshold(self, quantile: Array, state: State, step: Step | None = None) -> tuple[Array, State]:
         return self._blended(self.rule.threshold(quantile, {}, step)[0], state)
 
     def _blended(self, current: Array, state: State) -> tuple[Array, State]:
+        """Blend the current threshold into the average, of each matrix where it is usable."""
         xp = namespace(current)
         average, fresh = state["average"], state["valid"] == 0
         usable = (current > 0) & (current < float("inf"))
         blended = xp.where(fresh, current, self.beta * average + (1 - self.beta) * current)
         updated = xp.where(usable, blended, average)
-        known = average if self.lag else updated
         valid = xp.where(usable, xp.ones_like(average), state["valid"])
-        return xp.where(fresh, current, known), {"average": updated, "valid": valid}
+        threshold = xp.where(fresh, current, average if self.lag else updated)
+        return threshold, {"average": updated, "valid": valid}
 
     def __str__(self) -> str:
         return f"running {self.rule}, beta={self.beta:g}, lag={self.lag}"
@@ -215,15 +228,16 @@ class FollowLR:
     """Another rule's threshold times lr / base_lr: it follows the learning rate, as in the paper's runs of SPECTRA.
 
     >>> import torch
-    >>> FollowLR(Fixed(10.0), base_lr=1e-3)(torch.ones(2, 2), step=Step(lr=5e-4, count=1))
+    >>> from entryclip.thresholds import Step
+    >>> FollowLR(Fixed(10.0), base_lr=1e-3)(torch.ones(2, 2), step=Step(lr=5e-4))
     (tensor([[5.]]), {})
     """
 
-    rule: Any
+    rule: QuantileRule
     base_lr: float
 
     def __post_init__(self) -> None:
-        _check_rule(self.rule)
+        check_rule(self.rule)
         if not (is_number(self.base_lr) and 0 < self.base_lr < float("inf")):
             raise ValueError(f"base_lr must be a positive finite number, got {self.base_lr!r}")
 
@@ -242,42 +256,42 @@ class FollowLR:
         threshold, state = self.rule(x, state, step)
         return self._followed(threshold, state, step)
 
-    def known(self, state: State) -> Any:
-        return self.rule.known(state)
+    def threshold_is_known(self, state: State) -> Any:
+        return self.rule.threshold_is_known(state)
 
     def threshold(self, quantile: Array, state: State, step: Step | None = None) -> tuple[Array, State]:
         threshold, state = self.rule.threshold(quantile, state, step)
         return self._followed(threshold, state, step)
 
     def _followed(self, threshold: Array, state: State, step: Step | None) -> tuple[Array, State]:
+        """Scale the threshold; one of inf stays, so that a clip that is off is off also at learning rate 0."""
         if step is None:
-            raise ValueError(f"{self} needs the learning rate: pass step=Step(lr, count), as an optimizer does")
+            raise ValueError(f"{self} needs the learning rate: pass step=Step(lr=...), as an optimizer does")
         if is_number(step.lr) and not step.lr >= 0:
             raise ValueError(f"the learning rate must be >= 0, got {step.lr}")
         followed = threshold * (step.lr / self.base_lr)
-        return namespace(threshold).where(threshold == float("inf"), threshold, followed), state  # off also at lr 0
+        return namespace(threshold).where(threshold == float("inf"), threshold, followed), state
 
     def __str__(self) -> str:
         return f"{self.rule} x lr/{self.base_lr:g}"
 
 
 def ranked(x: Array, q: float | None) -> Array:
-    """The q-quantile of the non-zero |entries| of each matrix, (..., 1, 1); 0 where there are none or q is None."""
+    """Return the q-quantile of the non-zero |entries| of each matrix, (..., 1, 1); 0 if there are none or q is None."""
     check_floating(x)
     axes = matrix_axes(x)
-    if q is None or 0 in x.shape or not axes:
-        return widen(abs(x)) if q is not None and not axes else _per_matrix(constant(0.0, x, wide_dtype(x)), x)
+    if q is None or 0 in x.shape:
+        return _per_matrix(constant(0.0, x, wide_dtype(x)), x)
     return _per_matrix(quantile_abs(x, q, dim=axes, nonzero=True), x)
 
 
 def _per_matrix(t: Array, x: Array) -> Array:
-    """`t`, one value or one per matrix, in the shape that broadcasts over the matrices of `x`."""
-    batch = tuple(x.shape[:-2])
-    return namespace(x).broadcast_to(
-        t.reshape((*t.shape, *(1,) * len(matrix_axes(x)))), (*batch, *(1,) * len(matrix_axes(x)))
-    )
+    """Reshape `t`, one value or one per matrix, to the shape that broadcasts over the matrices of `x`."""
+    batch, ones = tuple(x.shape[:-2]), (1,) * len(matrix_axes(x))
+    return namespace(x).broadcast_to(t.reshape((*t.shape, *ones)), (*batch, *ones))
 
 
-def _check_rule(rule: Any) -> None:
-    if isinstance(rule, type) or not (callable(rule) and hasattr(rule, "has_memory") and hasattr(rule, "init")):
+def check_rule(rule: object) -> None:
+    """Raise a TypeError if `rule` is not a threshold rule."""
+    if isinstance(rule, type) or not isinstance(rule, Rule):
         raise TypeError(f"expected a threshold rule such as Quantile(0.995), got {rule!r}")

@@ -6,7 +6,8 @@ import torch
 
 import entryclip as ec
 from entryclip.diagnostics.gain import best_gain
-from entryclip.noise import Cauchy, Contamination, Gaussian, Histogram, StudentT
+from entryclip.noise import Cauchy, Contamination, Gaussian, StudentT
+from entryclip.quantiles import Histogram
 
 G = torch.Generator().manual_seed(0)
 

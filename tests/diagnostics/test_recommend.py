@@ -7,7 +7,9 @@ import entryclip as ec
 from entryclip.diagnostics import tail_index
 from entryclip.diagnostics.recommend import recommend
 from entryclip.diagnostics.stream import Spike
-from entryclip.noise import Cauchy, Contamination, Gaussian, Histogram, StudentT, fit
+from entryclip.noise import Cauchy, Contamination, Gaussian, StudentT, fit
+from entryclip.quantiles import Histogram
+from entryclip.theory.entry import threshold_smooth
 
 G = torch.Generator().manual_seed(0)
 NOISE = Contamination(0.05, 1.0, Cauchy(1.0)).sample((10**5,), G)
@@ -59,7 +61,7 @@ def test_thresholds_are_gradients():
     assert str(found.clip) in ("smooth_shrinkage(q=0.98)", "smooth_shrinkage(q=0.99)")
     assert found.quantile == float(str(found.clip).partition("=")[2].rstrip(")"))
     assert found.threshold == pytest.approx(2 * float(ec.quantile_abs(NOISE, found.quantile)), rel=0.05)
-    exact = ec.theory.threshold_smooth(Contamination(0.05, 2.0, Cauchy(2.0)), 0.1, 0.25 / 8)
+    exact = threshold_smooth(Contamination(0.05, 2.0, Cauchy(2.0)), 0.1, 0.25 / 8)
     assert found.theory == pytest.approx(exact, rel=0.1)
     assert found.gain > 10
 

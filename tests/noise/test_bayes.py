@@ -1,5 +1,6 @@
 """The Bayes estimator against quadrature that shares nothing with it (`quadrature.py`)."""
 
+import itertools
 import math
 import sys
 import time
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from scipy.special import wofz
 
 import entryclip as ec
+from entryclip.noise.bayes import branches, log_marginal, wiener_coefficient
 from entryclip.noise.heavy import _table, heavy_branch
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -118,23 +120,23 @@ def test_laws_of_the_posterior_mean(y, alpha, sigma, nu, scale, sigma_x):
     assert 0 <= mean * math.copysign(1, y) <= abs(y) * (1 + 1e-12)
     doubled = ec.noise.Contamination(alpha, 2 * sigma, ec.noise.StudentT(nu, 2 * scale))
     assert float(ec.noise.posterior_mean(2 * y, 2 * sigma_x, doubled)) == pytest.approx(2 * mean, rel=1e-12)
-    gaussian, heavy = ec.noise.branches(y, sigma_x, noise)
+    gaussian, heavy = branches(y, sigma_x, noise)
     assert float(gaussian + heavy) == mean
-    beta = ec.noise.wiener_coefficient(sigma_x, sigma)
+    beta = wiener_coefficient(sigma_x, sigma)
     assert float(gaussian) == pytest.approx(float(ec.noise.retention(y, sigma_x, noise)) * beta * y, rel=1e-12)
 
 
 def test_gaussian_noise_is_the_wiener_filter():
     y = torch.linspace(-50, 50, 11, dtype=torch.float64)
     torch.testing.assert_close(ec.noise.posterior_mean(y, 2.0, ec.noise.Gaussian(1.0)), 0.8 * y)
-    assert ec.noise.wiener_coefficient(2.0, 1.0) == 0.8
+    assert wiener_coefficient(2.0, 1.0) == 0.8
     assert ec.noise.posterior_mean(3.0, 2.0, ec.noise.Contamination(0.0, 1.0, ec.noise.Cauchy(5.0))) == 0.8 * 3
 
 
 def test_the_paper_drops_the_larger_branch_far_out():
     """rho(y) is about 2 sigma_x^2 / y for Cauchy noise, while pi(y) beta y falls like a Gaussian density (thm:main)."""
     for y in (10.0, 30.0):
-        gaussian, heavy = ec.noise.branches(y, 1.0, MIXTURE)
+        gaussian, heavy = branches(y, 1.0, MIXTURE)
         assert float(gaussian) < 1e-5 * float(heavy)
         assert float(heavy) == pytest.approx(2 / y, rel=0.05)
 
@@ -144,9 +146,9 @@ def test_the_marginal_density_integrates_to_one_and_gives_tweedies_formula(alpha
     """eq:tweedie: E[x | y] = -sigma_x^2 d/dy log p(y) - here for the whole mixture, as in prop:spectral_to_mse."""
     noise = ec.noise.Contamination(alpha, 0.5, ec.noise.StudentT(2.0, 1.5))
     u, weight = legendre(np.concatenate([[0], np.geomspace(1e-3, 1e9, 400)]))
-    assert 2 * (weight * np.exp(ec.noise.log_marginal(u, 0.7, noise))).sum() == pytest.approx(1, abs=1e-12)
+    assert 2 * (weight * np.exp(log_marginal(u, 0.7, noise))).sum() == pytest.approx(1, abs=1e-12)
     y = np.linspace(-5, 5, 11)
-    score = (ec.noise.log_marginal(y + 1e-4, 0.7, noise) - ec.noise.log_marginal(y - 1e-4, 0.7, noise)) / 2e-4
+    score = (log_marginal(y + 1e-4, 0.7, noise) - log_marginal(y - 1e-4, 0.7, noise)) / 2e-4
     heavy = ec.noise.posterior_mean(y, 0.7, noise)
     np.testing.assert_allclose(-(0.7**2) * score, heavy, atol=1e-6)
 
@@ -178,6 +180,42 @@ def test_limits(heavy):
         assert float(ec.noise.retention(y, 1.0, noise)) == 0
 
 
+EVERY_SIZE = np.concatenate([[0.0, 5e-324, 1e-310], np.logspace(-300, 300, 61), [1e307, 1.7e308]])
+
+
+@pytest.mark.parametrize("sigma_x", [1e-300, 1e-30, 1.0, 1e30, 1e300])
+@pytest.mark.parametrize("nu", [0.01, 1, 3, 200])
+def test_no_input_gives_nan(nu, sigma_x):
+    """Everywhere in the range of floating-point numbers a value between 0 and y, and a probability."""
+    for scale, alpha, sigma in itertools.product(
+        (1e-19, 1e-4, 1.0, 1e4, 1e19), (0.0, 1e-9, 0.5, 1.0), (0.0, 1.0, 1e200)
+    ):
+        if not (0 < scale * sigma_x < math.inf and sigma * sigma_x < math.inf):
+            continue
+        noise = ec.noise.Contamination(alpha, sigma * sigma_x, law(nu, scale * sigma_x))
+        mean, kept = ec.noise.posterior_mean(EVERY_SIZE, sigma_x, noise), ec.noise.retention(EVERY_SIZE, sigma_x, noise)
+        assert ((mean >= 0) & (mean <= EVERY_SIZE * (1 + 1e-9) + 1e-323)).all()
+        assert ((kept >= 0) & (kept <= 1)).all()
+        assert not np.isnan(log_marginal(EVERY_SIZE, sigma_x, noise)).any()
+
+
+@pytest.mark.parametrize("nu", [1, 2.5])
+def test_far_out_and_close_by(nu):
+    """Where y / sigma_x overflows or underflows, the power law and the slope at 0 still hold."""
+    for sigma_x, y in ((1e-200, 1e-100), (1e-200, 1e200), (1e-100, 1e250), (1e-5, 1e290)):
+        heavy = law(nu, 3 * sigma_x)
+        mean = ec.noise.posterior_mean(y, sigma_x, ec.noise.Contamination(0.3, sigma_x, heavy))
+        assert float(mean) == pytest.approx((nu + 1) * sigma_x * (sigma_x / y), rel=1e-9, abs=1e-320)
+        expected = (nu + 1) * (math.log(y) - math.log(sigma_x))
+        near = log_marginal(sigma_x * 1e40, sigma_x, heavy) + (nu + 1) * 40 * math.log(10)
+        assert float(log_marginal(y, sigma_x, heavy)) + expected == pytest.approx(float(near), abs=1e-9)
+    for gamma in (50.0, 1e4, 1e15):
+        slope = 1e-3 / ec.noise.posterior_mean(1e-3, 1.0, law(nu, gamma))
+        for y in (1e-10, 1e-200, 1e-270):
+            assert y / ec.noise.posterior_mean(y, 1.0, law(nu, gamma)) == pytest.approx(slope, rel=1e-6)
+    assert ec.noise.posterior_mean(1e300, 1.0, ec.noise.Gaussian(1e200)) == pytest.approx(1e-100)
+
+
 @pytest.mark.parametrize("heavy", [ec.noise.Cauchy(1.0), ec.noise.StudentT(3.0), ec.noise.StudentT(63.7, 1e-3)])
 def test_a_million_entries_in_a_second(heavy):
     y = torch.from_numpy(np.random.default_rng(0).standard_cauchy(10**6))
@@ -201,7 +239,7 @@ def test_a_million_entries_in_a_second(heavy):
         (lambda: ec.noise.posterior_mean(1.0, 1.0, ec.noise.StudentT(500.0)), "nu must be at most 200 here, got 500"),
         (lambda: ec.noise.posterior_mean(1.0, 1e-200, MIXTURE), "must be from 1e-20 to 1e20, got 1e"),
         (lambda: ec.noise.posterior_mean(torch.arange(3), 1.0, MIXTURE), "must be one of float64"),
-        (lambda: ec.noise.wiener_coefficient(-1.0, 1.0), "sigma_x must be"),
+        (lambda: wiener_coefficient(-1.0, 1.0), "sigma_x must be"),
     ],
 )
 def test_bad_input(call, words):

@@ -8,6 +8,7 @@ import torch
 from scipy import stats
 
 import entryclip as ec
+from entryclip.quantiles import Histogram
 
 
 def draw(alpha, sigma, heavy, count=10**6, seed=0):
@@ -79,7 +80,7 @@ def test_heavy_entries_alone():
 def test_histograms_of_parts_give_the_same_fit():
     x = draw(0.05, 1.0, ec.noise.Cauchy(3.0), 10**5).reshape(100, 1000)
     x[:5] = 0  # rows without a gradient
-    parts = ec.noise.Histogram.of(x[:40]) + ec.noise.Histogram.of(x[40:])
+    parts = Histogram.of(x[:40]) + Histogram.of(x[40:])
     assert ec.noise.fit(parts) == ec.noise.fit(x)
     without = ec.noise.fit(x[5:].double())
     assert ec.noise.fit(x) == dataclasses.replace(without, zeros=5000)  # zeros are counted and left out

@@ -10,6 +10,7 @@ from scipy import integrate, stats
 
 import entryclip as ec
 from entryclip.noise.moments import moments
+from entryclip.theory import entry
 
 ALPHA, GAMMA, BOUND = st.floats(0, 1), st.floats(0.01, 10), st.floats(0.01, 10)
 SIGMA = st.one_of(st.just(0.0), st.floats(1e-3, 10))
@@ -53,8 +54,8 @@ def test_hard_bias_and_variance(alpha, sigma, gamma, bound, times, share, weaker
     tau, noise, actual = bound * times, mixture(alpha, sigma, gamma), mixture(alpha, weaker * sigma, weaker * gamma)
     g = np.array([share * bound, bound])
     mean, variance = moments(ec.hard_clip, tau, g, actual)
-    assert (np.abs(mean - g) <= (ec.theory.rho_hard(tau, noise, bound) * ROUND + 1e-13) * g).all()
-    assert (variance <= ec.theory.variance_hard(tau, noise) * ROUND).all()
+    assert (np.abs(mean - g) <= (entry.rho_hard(tau, noise, bound) * ROUND + 1e-13) * g).all()
+    assert (variance <= entry.variance_hard(tau, noise) * ROUND).all()
 
 
 @given(ALPHA, SIGMA, GAMMA, BOUND, st.floats(0.1, 100), st.floats(0.1, 1), st.floats(0.01, 1))
@@ -63,8 +64,8 @@ def test_smooth_bias_and_variance(alpha, sigma, gamma, bound, times, share, weak
     c, noise, actual = bound * times, mixture(alpha, sigma, gamma), mixture(alpha, weaker * sigma, weaker * gamma)
     g = np.array([share * bound, bound])
     mean, variance = moments(ec.smooth_shrinkage, c, g, actual)
-    assert (np.abs(mean - g) <= ec.theory.rho_smooth(c, noise, bound) * g * ROUND).all()
-    assert (variance <= ec.theory.variance_smooth(c, noise) * ROUND).all()
+    assert (np.abs(mean - g) <= entry.rho_smooth(c, noise, bound) * g * ROUND).all()
+    assert (variance <= entry.variance_smooth(c, noise) * ROUND).all()
 
 
 @given(st.floats(-100, 100), st.floats(-100, 100), st.floats(0.01, 50))
@@ -119,43 +120,43 @@ def test_thresholds(alpha, sigma, gamma, bound, r, times):
             ),
         ),
     ):
-        tau, c = (f(noise, bound, slack) for f in (ec.theory.threshold_hard, ec.theory.threshold_smooth))
+        tau, c = (f(noise, bound, slack) for f in (entry.threshold_hard, entry.threshold_smooth))
         assert (tau, c) == pytest.approx((hard, smooth))  # as the theorems write them
         if tau > bound:
-            assert ec.theory.rho_hard(bound + times * (tau - bound), noise, bound) <= slack * ROUND
+            assert entry.rho_hard(bound + times * (tau - bound), noise, bound) <= slack * ROUND
         if c > 0:
-            assert ec.theory.rho_smooth(times * c, noise, bound) <= slack * ROUND
+            assert entry.rho_smooth(times * c, noise, bound) <= slack * ROUND
 
 
 @given(ALPHA, st.floats(0.01, 5), GAMMA, st.floats(0.01, 5), st.sampled_from(["hard", "smooth"]))
 def test_exact_is_below_the_bounds_and_near_them_where_they_are_sharp(alpha, sigma, gamma, bound, operator):
     noise = mixture(alpha, sigma, gamma)
-    method = ec.theory.METHODS[operator]
-    threshold = method.threshold(noise, bound, 0.5)
-    rho, variance = ec.theory.exact(operator, threshold, noise, bound)
-    assert 0 <= rho <= method.rho(threshold, noise, bound) * ROUND
-    assert 0 <= variance <= method.variance(threshold, noise) * ROUND
+    bounds = entry.OPERATOR_BOUNDS[operator]
+    threshold = bounds.threshold(noise, bound, 0.5)
+    rho, variance = entry.exact(operator, threshold, noise, bound)
+    assert 0 <= rho <= bounds.rho(threshold, noise, bound) * ROUND
+    assert 0 <= variance <= bounds.variance(threshold, noise) * ROUND
 
 
 def test_exact_values_of_hard_clipping_in_closed_form():
     """At B = 0 the relative bias is P(|e| >= tau); a variance without heavy part and threshold is sigma^2."""
     noise = mixture(0.1, 1.0, 2.0)
-    rho, _ = ec.theory.exact("hard", 3.0, noise, bound=0.0)
+    rho, _ = entry.exact("hard", 3.0, noise, bound=0.0)
     assert rho == pytest.approx(0.9 * 2 * stats.norm.sf(3) + 0.1 * 2 * stats.cauchy.sf(1.5), rel=1e-5)
-    _, variance = ec.theory.exact("hard", 60.0, ec.noise.Gaussian(1.5), bound=1.0)
+    _, variance = entry.exact("hard", 60.0, ec.noise.Gaussian(1.5), bound=1.0)
     assert variance == pytest.approx(2.25, rel=1e-9)
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: ec.theory.rho_hard(1.0, mixture(0.1, 1, 1), 1.0), "needs a threshold above the bound 1"),
-        (lambda: ec.theory.rho_smooth(-1.0, mixture(0.1, 1, 1), 1.0), "threshold must be a finite number above 0"),
-        (lambda: ec.theory.rho_smooth(1.0, mixture(0.1, 1, 1), -2.0), "bound must be a finite number >= 0, got -2.0"),
-        (lambda: ec.theory.exact("median", 1.0, mixture(0.1, 1, 1), 1.0), "one of hard, smooth, got 'median'"),
-        (lambda: ec.theory.variance_hard(1.0, ec.noise.StudentT(2.0)), r"alpha Cauchy\(gamma\) only"),
+        (lambda: entry.rho_hard(1.0, mixture(0.1, 1, 1), 1.0), "needs a threshold above the bound 1"),
+        (lambda: entry.rho_smooth(-1.0, mixture(0.1, 1, 1), 1.0), "threshold must be a finite number above 0"),
+        (lambda: entry.rho_smooth(1.0, mixture(0.1, 1, 1), -2.0), "bound must be a finite number >= 0, got -2.0"),
+        (lambda: entry.exact("median", 1.0, mixture(0.1, 1, 1), 1.0), "one of hard, smooth, got 'median'"),
+        (lambda: entry.variance_hard(1.0, ec.noise.StudentT(2.0)), r"alpha Cauchy\(gamma\) only"),
         (
-            lambda: ec.theory.threshold_hard(ec.noise.Contamination(0.1, 1.0, ec.noise.StudentT(2.0)), 1.0, 0.5),
+            lambda: entry.threshold_hard(ec.noise.Contamination(0.1, 1.0, ec.noise.StudentT(2.0)), 1.0, 0.5),
             "the theorems cover",
         ),
     ],

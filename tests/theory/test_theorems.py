@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import entryclip as ec
 from entryclip.noise.moments import moments
+from entryclip.theory import entry
 
 NOISE = ec.noise.Contamination(0.05, 1.0, ec.noise.Cauchy(2.0))
 PROBLEM = {"bound": 1.5, "shape": (6, 10), "smoothness": 3.0, "gap": 0.7}
@@ -115,10 +116,10 @@ def test_alignment_and_absorption(m, n, seed, operator, alpha, gamma):
     G = np.random.default_rng(seed).uniform(-1, 1, (m, n))
     r = min(m, n)
     for slack, absorbed in ((0.5, False), (0.25 / math.sqrt(r), True)):
-        method = ec.theory.METHODS[operator]
-        threshold = method.threshold(noise, 1.0, slack)
-        rho = method.rho(threshold, noise, 1.0)
-        M = moments(method.operator, threshold, G.ravel(), noise).mean.reshape(m, n)
+        bounds = entry.OPERATOR_BOUNDS[operator]
+        threshold = bounds.threshold(noise, 1.0, slack)
+        rho = bounds.rho(threshold, noise, 1.0)
+        M = moments(bounds.operator, threshold, G.ravel(), noise).mean.reshape(m, n)
         frobenius, nuclear = np.linalg.norm(G), np.linalg.norm(G, "nuc")
         assert np.linalg.norm(M - G) <= rho * frobenius + 1e-9
         assert (G * M).sum() >= (1 - rho) * frobenius**2 - 1e-9
@@ -134,7 +135,7 @@ def test_the_error_of_a_clipped_mean():
     for operator in ("hard", "smooth"):
         found = ec.theory.guarantee("pre", operator, noise, bound=1.0, shape=(m, n), iterations=1, batch=N)
         draws = G + noise.sample((400, N, m, n), torch.Generator().manual_seed(1), dtype=torch.float64)
-        clipped = ec.theory.METHODS[operator].operator(draws, found.threshold).mean(dim=1)
+        clipped = entry.OPERATOR_BOUNDS[operator].operator(draws, found.threshold).mean(dim=1)
         error = float(torch.linalg.matrix_norm(clipped - G, "nuc").mean())
         nuclear = float(torch.linalg.matrix_norm(G, "nuc"))
         assert error <= math.sqrt(8 / 5) * 5**1.5 * math.sqrt(found.variance / N) + math.sqrt(5) * found.rho * nuclear

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..noise.histogram import Histogram
+from ..quantiles.histogram import Histogram
 
 QUANTILES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9999, 0.99999)
 

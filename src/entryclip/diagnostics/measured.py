@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from ..noise import Fit, Histogram, Interval, fit
+from ..noise.fit import Fit, Interval, fit
+from ..quantiles.histogram import Histogram
 from .directions import Directions
 from .localization import Localization, from_projections
 from .recommend import Recommendation, recommend

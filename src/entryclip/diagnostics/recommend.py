@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from scipy import stats
 
 from ..clip import Clip, hard, smooth
-from ..noise import Cauchy, Contamination, Fit, Histogram
-from ..theory import threshold_hard, threshold_smooth
+from ..noise import Cauchy, Contamination
+from ..noise.fit import Fit
+from ..quantiles.histogram import Histogram
+from ..theory.entry import threshold_hard, threshold_smooth
 from .gain import Gain, best_gain
 from .localization import Localization
 from .stream import Spike

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..noise.histogram import Histogram
+from ..quantiles.histogram import Histogram
 from ..quantiles.quantile import quantile_abs
 from .directions import Directions
 from .lanczos import leading_triplet

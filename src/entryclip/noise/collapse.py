@@ -1,4 +1,4 @@
-"""Where the heavy branch has collapsed: the constants of lem:posterior_collapse.
+"""Constants of lem:posterior_collapse: from which |y| on the posterior mean under heavy noise is negligible.
 
 If |(log h)'(t)| <= C1/|t| and |(log h)''(t)| <= C2/t^2 for |t| >= T0 (eq:score_curvature), then for |y| >= y_1
 
@@ -23,7 +23,7 @@ from .laws import Cauchy, Gaussian, Law, StudentT, check_number
 
 
 class TailConstants(NamedTuple):
-    """C1, C2 and T0 of eq:score_curvature."""
+    """The constants C1, C2 and T0 of eq:score_curvature."""
 
     c1: float
     c2: float
@@ -31,7 +31,7 @@ class TailConstants(NamedTuple):
 
 
 class Collapse(NamedTuple):
-    """From `y1` on the heavy branch is at most `constant / |y|`; from `y_star` on at most epsilon."""
+    """From |y| = `y1` on the heavy branch is at most `constant / |y|`, and from `y_star` on at most epsilon."""
 
     y1: float
     constant: float  # 3 C1 sigma_x^2
@@ -39,7 +39,7 @@ class Collapse(NamedTuple):
 
 
 def tail_constants(heavy: Law) -> TailConstants:
-    """The score and curvature constants of a heavy-tailed density; for Student's t in its unit, nu + 1 and sqrt(nu).
+    """Return the score and curvature constants of a heavy-tailed density: nu + 1, nu + 1 and scale sqrt(nu).
 
     >>> tail_constants(StudentT(3.0, scale=2.0))
     TailConstants(c1=4.0, c2=4.0, t0=3.4641016151377544)
@@ -55,7 +55,9 @@ def tail_constants(heavy: Law) -> TailConstants:
 def posterior_collapse(
     sigma_x: float, heavy: Cauchy | StudentT, epsilon: float | None = None, *, equivariant: bool = False
 ) -> Collapse:
-    """y_1 of lem:posterior_collapse and y* of thm:main (i), in the paper's form or the one that scales with the data.
+    """Compute y_1 of lem:posterior_collapse and y* of thm:main (i).
+
+    `equivariant=True` takes the form that scales with the data instead of the paper's.
 
     >>> [round(posterior_collapse(s, Cauchy(s)).y1 / s, 1) for s in (1.0, 0.01)]
     [11.6, 200.6]
@@ -74,7 +76,7 @@ def posterior_collapse(
 
 
 def _excess(sigma_x: float, heavy: Cauchy | StudentT, window: float) -> Callable[[float], float]:
-    """y -> log(M R(y) |y| / C1), which must not be above 0."""
+    """Return the function y -> log(M R(y) |y| / C1), which must not be above 0."""
     c1, c2, t0 = tail_constants(heavy)
     score = (c1 + c2) / t0  # the global bound M: Student's score is largest at T0, where it is (nu + 1)/(2 T0)
     log_top, log_t0 = float(heavy.log_density(0.0)), float(heavy.log_density(t0))
@@ -89,7 +91,7 @@ def _excess(sigma_x: float, heavy: Cauchy | StudentT, window: float) -> Callable
 
 
 def _last_root(excess: Callable[[float], float], start: float, falling: float) -> float:
-    """The smallest y >= start from which on `excess` is not positive; it falls from `falling` on."""
+    """Find the smallest y >= start from which on `excess` is not positive; it is monotone from `falling` on."""
     high = max(start, falling)
     while excess(high) > 0:
         high *= 2

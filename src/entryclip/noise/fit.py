@@ -1,8 +1,8 @@
 """Fit (1 - alpha) N(0, sigma^2) + alpha gamma t_nu to the entries of a matrix, by maximum likelihood on a histogram.
 
 The likelihood is that of the counts on a logarithmic grid, with exact probabilities of the bins, so that binning costs
-hardly any information; ten million entries become a few hundred numbers, and parts of the data can be added. What is
-minimized is the deviance, a sum of squared residuals, by scipy's least squares; its curvature gives the intervals.
+hardly any information; ten million entries become a few hundred numbers, and parts of the data can be added. scipy's
+least squares minimize the deviance, a sum of squared residuals; its curvature gives the intervals.
 
 Far out P(|x| > t) is proportional to alpha gamma^nu, so that product is fixed by the count of large entries, while
 alpha and gamma apart are weakly identified where gamma is near sigma. Hence the product comes first. And if x is a
@@ -18,7 +18,7 @@ import numpy as np
 from scipy import optimize, special
 
 from ..arrays import Array, is_number
-from .histogram import Histogram
+from ..quantiles.histogram import Histogram
 from .laws import Cauchy, Contamination, Gaussian, StudentT
 
 _EVIDENCE = 13.8  # gain in deviance that counts as contamination: chance 1 in 1000 for chi^2 with 2 degrees of freedom
@@ -38,10 +38,11 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Fit:
-    """Estimates with 95 % intervals; `print` it for all of it. `noise` is the fitted model.
+    """A fitted noise model: its parameters with 95 % intervals. Printing it shows all of them.
 
     The intervals are symmetric on the scale of the logarithm (logit for alpha), from the curvature of the likelihood.
-    That of `alpha_gamma` covers; those of alpha and gamma are too narrow where the two are not `identified`.
+    The one of `alpha_gamma` has its nominal coverage; those of alpha and gamma are too narrow where the two are not
+    `identified`.
     """
 
     alpha_gamma: Interval  # alpha gamma^nu: alpha gamma for Cauchy noise
@@ -50,18 +51,18 @@ class Fit:
     gamma: Interval
     nu: Interval
     contaminated: bool  # whether the data show a heavy part at all
-    count: int  # of non-zero entries
-    zeros: int
-    deviance: float  # over its degrees of freedom: about 1 where the model is right
+    count: int  # number of non-zero entries
+    zeros: int  # number of zeros, which are left out
+    deviance: float  # deviance over its degrees of freedom: about 1 where the model is right
 
     @property
     def identified(self) -> bool:
-        """Whether alpha and gamma are known apart: the ends of each interval within a factor of 1.5."""
+        """True where alpha and gamma can be told apart: the ends of each interval lie within a factor of 1.5."""
         return self.contaminated and all(each.high <= _SPAN * each.low for each in (self.alpha, self.gamma))
 
     @property
     def noise(self) -> Contamination | Gaussian:
-        """The fitted noise model."""
+        """The fitted model, to draw from or to pass to `posterior_mean`."""
         if not self.contaminated:
             return Gaussian(self.sigma.value)
         nu, gamma = self.nu.value, self.gamma.value
@@ -83,10 +84,10 @@ class Fit:
 
 
 def fit(x: Array | Histogram, *, nu: float | None = 1.0) -> Fit:
-    """Fit contaminated noise to all entries of `x`, or to a `Histogram` (they add over processes).
+    """Fit contaminated noise to all entries of an array, or to a `Histogram`, which adds over steps and processes.
 
-    The heavy part is Cauchy by default, Student's t with another `nu`, and with `nu=None` that is fitted too. Zeros are
-    left out: rows without a gradient say nothing about the noise.
+    The heavy part is Cauchy by default and Student's t with another `nu`; with `nu=None` the tail index is fitted too.
+    Zeros are left out: rows without a gradient say nothing about the noise.
 
     >>> import torch
     >>> x = Contamination(0.05, 1.0, Cauchy(3.0)).sample((768, 768), torch.Generator().manual_seed(0))
@@ -107,7 +108,7 @@ def fit(x: Array | Histogram, *, nu: float | None = 1.0) -> Fit:
 
 
 class _Counts(NamedTuple):
-    """Counts between edges from 0 to inf; below a thousandth of the median everything is one bin."""
+    """Counts between edges from 0 to inf; all entries below a thousandth of the median share one bin."""
 
     edges: np.ndarray
     counts: np.ndarray
@@ -115,6 +116,7 @@ class _Counts(NamedTuple):
 
     @classmethod
     def of(cls, histogram: Histogram) -> "_Counts":
+        """Merge the lowest bins, and estimate sigma from the median."""
         low, high, count = histogram.occupied()
         if count.sum() < 100:
             raise ValueError(f"a fit needs at least 100 non-zero entries, got {int(count.sum())}")
@@ -127,7 +129,7 @@ class _Counts(NamedTuple):
         return cls(edges, counts, math.log(median / 0.6745))
 
     def residuals(self, theta: list[float] | np.ndarray) -> np.ndarray:
-        """Signed roots of the deviance of each bin; theta = log sigma[, logit alpha, log gamma, log nu]."""
+        """Compute the signed root of each bin's deviance; theta = log sigma[, logit alpha, log gamma, log nu]."""
         tail = special.erfc(self.edges * (math.exp(-theta[0]) / math.sqrt(2)))
         if len(theta) > 1:
             alpha, scaled = special.expit(theta[1]), self.edges * math.exp(-theta[2])
@@ -140,7 +142,7 @@ class _Counts(NamedTuple):
 
 
 def _best(data: _Counts, nu: float | None) -> optimize.OptimizeResult:
-    """The best fit from the two best points of a coarse grid."""
+    """Run least squares from the two best points of a coarse grid, and return the better result."""
     fixed = [] if nu is None else [math.log(nu)]
 
     def residuals(theta: np.ndarray | list[float]) -> np.ndarray:
@@ -161,6 +163,7 @@ def _best(data: _Counts, nu: float | None) -> optimize.OptimizeResult:
 
 
 def _summary(histogram: Histogram, data: _Counts, found: optimize.OptimizeResult, nu: float | None) -> Fit:
+    """Turn the fitted parameters and the curvature at them into estimates with intervals."""
     theta, covariance = found.x, np.linalg.pinv(found.jac.T @ found.jac, rcond=1e-14, hermitian=True)
     error = 1.96 * np.sqrt(np.maximum(np.diag(covariance), 0))
     sigma, gamma = (_interval(math.exp, theta[i], error[i]) for i in (0, 2))
@@ -178,19 +181,23 @@ def _summary(histogram: Histogram, data: _Counts, found: optimize.OptimizeResult
 
 
 def _gaussian(histogram: Histogram, data: _Counts, plain: optimize.OptimizeResult) -> Fit:
-    """Without a heavy part: the standard error of log sigma is 1/sqrt(2n)."""
+    """Summarize a fit without a heavy part: the standard error of log sigma is 1/sqrt(2n)."""
     nonzero = histogram.count - histogram.zeros
     sigma = _interval(math.exp, float(plain.x[0]), 1.96 / math.sqrt(2 * nonzero))
-    none, unknown = Interval(0.0, 0.0, 1.0), Interval(0.0, 0.0, math.inf)  # what is not seen has no scale either
+    none, unknown = (
+        Interval(0.0, 0.0, 1.0),
+        Interval(0.0, 0.0, math.inf),
+    )  # a part that the data do not show has no scale
     spare = max(len(data.counts) - 2, 1)
     return Fit(unknown, sigma, none, unknown, unknown, False, nonzero, histogram.zeros, float(2 * plain.cost / spare))
 
 
 def _needs_bulk(data: _Counts, found: optimize.OptimizeResult, fixed: list[float]) -> bool:
-    """Whether the data show a Gaussian part beside the heavy one."""
+    """Tell whether the data show a Gaussian part beside the heavy one."""
     alone = optimize.least_squares(lambda rest: data.residuals([0.0, math.inf, *rest, *fixed]), found.x[2:])
     return bool(2 * (alone.cost - found.cost) > _EVIDENCE)
 
 
 def _interval(back: Callable[[float], float], centre: float, error: float) -> Interval:
+    """Map an estimate and its error from the scale of the fit back to the parameter's own, by `back`."""
     return Interval(*(float(back(min(centre + shift, 700))) for shift in (0.0, -error, error)))

@@ -1,4 +1,4 @@
-"""Gaussian signal plus heavy-tailed noise: the marginal density and the posterior mean, to twelve digits anywhere.
+"""Gaussian signal plus heavy-tailed noise: the marginal density and the posterior mean, to twelve digits.
 
 In units of sigma_x, with x ~ N(0, 1), e ~ `heavy` and y = x + e, `heavy_branch(y, heavy)` gives log f(y) and E[x | y].
 
@@ -12,7 +12,7 @@ Student's t is a mixture of Gaussians of variance scale^2/l, l ~ Gamma(nu/2, nu/
 
     f(y) = E[sqrt(p/(2 pi)) exp(-a p)],    E[x | y] = y E[p sqrt(p) exp(-a p)] / E[sqrt(p) exp(-a p)]:
 
-only positive terms, so nothing cancels. In log l the trapezoidal rule converges geometrically, and one set of nodes
+all terms are positive, so nothing cancels. In log l the trapezoidal rule converges geometrically, and one set of nodes
 serves every y. The two functions of a are kept as a table of polynomials. (t_3 has a closed form by Faddeeva's function
 too, but it cancels like (y/scale)^2 everywhere; the tests use it where it does not.)
 """
@@ -33,13 +33,14 @@ _FAR = 40.0  # |y + i gamma| from which the series is used: its 12th term is bel
 
 
 def heavy_branch(y: Real, heavy: Cauchy | StudentT) -> tuple[Real, Real]:
-    """log of the density of y = x + e, and E[x | y], for x ~ N(0, 1) and e ~ `heavy`; y >= 0 in fp64."""
+    """Compute log f(y), f the density of y = x + e, and E[x | y], for x ~ N(0, 1), e ~ `heavy`, y >= 0 in fp64."""
     if isinstance(heavy, Cauchy) or heavy.nu == 1:
         return _cauchy(y, heavy.gamma if isinstance(heavy, Cauchy) else heavy.scale)
     return _table(float(heavy.nu), float(heavy.scale)).at(y)
 
 
 def _cauchy(y: Real, gamma: float) -> tuple[Real, Real]:
+    """Use Faddeeva's function near 0 and its asymptotic series far out."""
     log_f, mean = np.empty_like(y), np.empty_like(y)
     far = np.hypot(y, gamma) > _FAR
     z = (y[~far] + 1j * gamma) / math.sqrt(2)
@@ -51,15 +52,17 @@ def _cauchy(y: Real, gamma: float) -> tuple[Real, Real]:
 
 
 def _cauchy_far(y: Real, gamma: float) -> tuple[Real, Real]:
-    """The leading terms, Cauchy's density and 2 y / (y^2 + gamma^2), times the series' correction."""
+    """Compute the leading terms, Cauchy's density and 2 y / (y^2 + gamma^2), times the series' correction."""
     size = np.hypot(y, gamma)
-    u = math.sqrt(2) / np.minimum(size, 1e8) * ((y - 1j * gamma) / size)  # 1/z; beyond 1e8 the correction is 1 anyway
+    # 1/z. The corrections are even in y, so a tiny y may be replaced by a larger one that does not underflow; and from
+    # |z| = 1e8 on they are 1 to all digits.
+    u = math.sqrt(2) / np.minimum(size, 1e8) * (np.maximum(y / size, 1e-100) - 1j * (gamma / size))
     even, odd, c, power = np.zeros_like(u), np.zeros_like(u), 1.0, np.ones_like(u)
     for k in range(12):
         odd += c * power * u
         c, power = c * (k + 0.5), power * u * u
         even += c * power
-    ratio = np.where(y > 0, even.imag / np.where(y > 0, 0.5 * (u * u).imag, 1), 1)
+    ratio = even.imag / (0.5 * (u * u).imag)
     density = odd.imag / u.imag
     return Cauchy(gamma).log_density(y) + np.log(density), 2 * (y / size) / size * (ratio / density)
 
@@ -73,7 +76,7 @@ class _Table(NamedTuple):
     nu: float
 
     def at(self, y: Real) -> tuple[Real, Real]:
-        """log f and the mean at y >= 0."""
+        """Evaluate log f and the mean at y >= 0."""
         last = self.coefficients.shape[-1] - self.linear
         log_a = 2 * np.log(np.maximum(y, 1e-150)) - math.log(2)
         place = np.where(
@@ -91,6 +94,7 @@ class _Table(NamedTuple):
 
 
 def _horner(coefficients: Real, index: Real, x: Real) -> Real:
+    """Evaluate the polynomial of interval `index` at x in [-1, 1], by Horner's rule."""
     value = coefficients[-1][index]
     for c in coefficients[-2::-1]:
         value *= x
@@ -100,8 +104,11 @@ def _horner(coefficients: Real, index: Real, x: Real) -> Real:
 
 @lru_cache(maxsize=64)
 def _table(nu: float, scale: float) -> _Table:
-    """Why these sizes: log f is singular where Gaussian and power-law part cancel, at Im a = pi, and that happens up to
-    a of about `linear`; beyond, it is analytic for |Im log a| < pi/2. At the end both functions are powers to 1e-14."""
+    """Tabulate both functions for one law.
+
+    The sizes follow from where log f is singular: where its Gaussian and its power-law part cancel, at Im a = pi, for a
+    up to about `linear`. Beyond, it is analytic for |Im log a| < pi/2. At the end both functions are powers to 1e-14.
+    """
     linear = int(64 + 3 * (nu + 1) * math.log(2 + 1 / scale))
     end = max(1e14 * max(1, nu * scale**2) * (nu + 1) ** 2, 2.0 * linear)
     count = math.ceil(math.log(end / linear) / 0.25)
@@ -111,7 +118,9 @@ def _table(nu: float, scale: float) -> _Table:
     far = linear * np.exp(ratio * (np.arange(count)[:, None] + nodes))
     parts = [np.stack(_mixture(a.ravel(), nu, scale)).reshape(2, -1, _DEGREE + 1) for a in (near, far)]
     values = np.concatenate(parts, axis=1)
-    middle = values[..., _DEGREE // 2, None]  # taken out first: the powers' rounding then counts the variation only
+    middle = values[
+        ..., _DEGREE // 2, None
+    ]  # subtracted first, so that the rounding of the powers is relative to the variation only
     to_powers = np.linalg.inv(np.vander(chebyshev.chebpts1(_DEGREE + 1), increasing=True))
     coefficients = np.moveaxis((values - middle) @ to_powers.T, -1, 0).copy()
     coefficients[0] = middle[..., 0]
@@ -119,7 +128,7 @@ def _table(nu: float, scale: float) -> _Table:
 
 
 def _mixture(a: Real, nu: float, scale: float) -> tuple[Real, Real]:
-    """log f and log(mean / y) at y = sqrt(2 a), by the trapezoidal rule over log l."""
+    """Compute log f and log(mean / y) at y = sqrt(2 a), by the trapezoidal rule over log l."""
     step = min(0.2, 0.7 / math.sqrt(nu + 1))
     reach = 80 / (nu + 1) + 12 / math.sqrt(nu + 1)  # to the left it falls like exp((nu + 1) t / 2), or as a Gaussian
     low, high = min(0, 2 * math.log(scale) - math.log(a.max() + 1)) - reach, math.log(2 + 160 / nu)

@@ -1,11 +1,11 @@
-"""Laws of one entry: independent noise, each with `sample`, `density`, `log_density` and `tail_index`.
+"""Distributions of one entry, for noise with independent entries: `sample`, `density`, `log_density`, `tail_index`.
 
     Gaussian(sigma)                     N(0, sigma^2)
     Cauchy(gamma)                       gamma / (pi (x^2 + gamma^2))
     StudentT(nu, scale)                 scale times Student's t with nu degrees of freedom
     Contamination(alpha, sigma, heavy)  (1 - alpha) N(0, sigma^2) + alpha heavy     (def:contamination, eq:noise)
 
-A matrix of such noise has independent entries. Tails are drawn in fp64, then rounded to the dtype asked for: a uniform
+Tails are drawn in fp64, then rounded to the dtype asked for: a uniform
 number in fp32 has 2^24 values, so the largest of 10^7 Cauchy entries would always be one of the same few.
 """
 
@@ -13,7 +13,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -23,47 +23,53 @@ from ..arrays import Array, check_floating, constant, is_number, namespace, quie
 
 Generator = torch.Generator | None
 Shape = tuple[int, ...]
-Place = dict[str, Any]  # device and dtype
+
+
+class TensorOptions(TypedDict):
+    """Where and in which precision a sample is made: keywords of torch's factory functions."""
+
+    device: torch.device
+    dtype: torch.dtype
 
 
 class Noise(ABC):
-    """A noise model: draws of any shape, and how heavy the tail of one entry is."""
+    """The base of all noise models: it can be sampled in any shape, and knows the tail index of one entry."""
 
     def sample(
         self, shape: Sequence[int], generator: Generator = None, *, device: Any = None, dtype: Any = None
     ) -> Tensor:
-        """A tensor of this shape on `device` (the generator's by default) in `dtype` (torch's default).
+        """Draw a tensor of this shape on `device` (the generator's by default) in `dtype` (torch's default).
 
         Matrices are the last two dimensions, the leading ones a batch.
         """
-        return self.draw(tuple(shape), generator, _place(shape, generator, device, dtype))
+        return self.draw(tuple(shape), generator, _options(shape, generator, device, dtype))
 
     @abstractmethod
-    def draw(self, shape: Shape, generator: Generator, place: Place) -> Tensor:
-        """`sample` without its checks."""
+    def draw(self, shape: Shape, generator: Generator, options: TensorOptions) -> Tensor:
+        """Draw as `sample` does, from arguments that were checked already."""
 
     @property
     @abstractmethod
     def tail_index(self) -> float:
-        """P(|entry| > t) falls like t to minus this; inf where it falls faster than any power."""
+        """The exponent a with P(|entry| > t) ~ t^-a for large t; inf where it falls faster than any power."""
 
 
 class Law(Noise):
-    """A law of one entry: noise with independent entries, and with a density."""
+    """The base of noise with independent entries of one distribution, which has a density."""
 
     def density(self, x: Array) -> Array:
-        """The probability density at `x`: a number, or an array of torch, numpy or jax."""
+        """Compute the probability density at `x`, a number or an array of torch, numpy or jax."""
         log = self.log_density(x)
         return namespace(log).exp(log)
 
     @abstractmethod
     def log_density(self, x: Array) -> Array:
-        """Its logarithm, right far out where the density itself is no longer a number above 0."""
+        """Compute the logarithm of the density, also far out where the density itself underflows to 0."""
 
 
 @dataclass(frozen=True)
 class Gaussian(Law):
-    """N(0, sigma^2) in every entry.
+    """Gaussian noise: N(0, sigma^2) in every entry.
 
     >>> Gaussian(2.0).sample((3, 4), torch.Generator().manual_seed(0)).shape
     torch.Size([3, 4])
@@ -78,19 +84,20 @@ class Gaussian(Law):
 
     @property
     def tail_index(self) -> float:
-        """inf: lighter than any power."""
+        """inf: the tail is lighter than any power."""
         return math.inf
 
-    def draw(self, shape: Shape, generator: Generator, place: Place) -> Tensor:
-        """Independent draws."""
-        return self.sigma * torch.randn(shape, generator=generator, **place)
+    def draw(self, shape: Shape, generator: Generator, options: TensorOptions) -> Tensor:
+        """Draw independent entries."""
+        return self.sigma * torch.randn(shape, generator=generator, **options)
 
     def log_density(self, x: Array) -> Array:
-        """-x^2 / (2 sigma^2) - log(sigma sqrt(2 pi))."""
+        """Compute -x^2 / (2 sigma^2) - log(sigma sqrt(2 pi))."""
         if not self.sigma > 0:
             raise ValueError("Gaussian(sigma=0) is a point mass and has no density: sigma must be above 0")
-        z = real(x) / self.sigma
-        with quiet(check_floating(z)):  # far out the limit is -inf
+        x = real(x)
+        with quiet(check_floating(x)):  # far out the limit is -inf
+            z = x / self.sigma
             square = z * z
         return -0.5 * square - math.log(self.sigma * math.sqrt(2 * math.pi))
 
@@ -110,22 +117,22 @@ class Cauchy(Law):
 
     @property
     def tail_index(self) -> float:
-        """1: P(|x| > t) is about 2 gamma / (pi t)."""
+        """1, since P(|x| > t) is about 2 gamma / (pi t)."""
         return 1.0
 
-    def draw(self, shape: Shape, generator: Generator, place: Place) -> Tensor:
-        """Independent draws."""
-        draws = torch.empty(shape, dtype=_wide(place["device"]), device=place["device"])
-        return draws.cauchy_(0.0, self.gamma, generator=generator).to(place["dtype"])
+    def draw(self, shape: Shape, generator: Generator, options: TensorOptions) -> Tensor:
+        """Draw independent entries."""
+        draws = torch.empty(shape, dtype=_wide(options["device"]), device=options["device"])
+        return draws.cauchy_(0.0, self.gamma, generator=generator).to(options["dtype"])
 
     def log_density(self, x: Array) -> Array:
-        """-log(pi gamma (1 + x^2 / gamma^2)), without the square where it would overflow."""
+        """Compute -log(pi gamma (1 + x^2 / gamma^2)), without the square where it would overflow."""
         return -_log1p_square(real(x) / self.gamma) - math.log(math.pi * self.gamma)
 
 
 @dataclass(frozen=True)
 class StudentT(Law):
-    """`scale` times Student's t: tail index nu. `StudentT(1, g)` is `Cauchy(g)`.
+    """Student's t with nu degrees of freedom, times `scale`: tail index nu. `StudentT(1, g)` is `Cauchy(g)`.
 
     >>> StudentT(2.0).tail_index, round(float(StudentT(1.0, 3.0).density(3.0)), 4)
     (2.0, 0.0531)
@@ -140,14 +147,14 @@ class StudentT(Law):
 
     @property
     def tail_index(self) -> float:
-        """nu, the degrees of freedom."""
+        """The degrees of freedom, nu."""
         return float(self.nu)
 
-    def draw(self, shape: Shape, generator: Generator, place: Place) -> Tensor:
-        """Independent draws by Bailey's polar form: sqrt(nu (U^(-2/nu) - 1)) cos(2 pi V)."""
-        u, v = torch.rand((2, *shape), generator=generator, dtype=_wide(place["device"]), device=place["device"])
+    def draw(self, shape: Shape, generator: Generator, options: TensorOptions) -> Tensor:
+        """Draw independent entries by Bailey's polar form: sqrt(nu (U^(-2/nu) - 1)) cos(2 pi V)."""
+        u, v = torch.rand((2, *shape), generator=generator, dtype=_wide(options["device"]), device=options["device"])
         radius = (self.nu * torch.expm1(torch.log1p(-u) * (-2 / self.nu))).sqrt()
-        return (self.scale * radius * torch.cos(2 * math.pi * v)).to(place["dtype"])
+        return (self.scale * radius * torch.cos(2 * math.pi * v)).to(options["dtype"])
 
     def log_density(self, x: Array) -> Array:
         """-(nu + 1)/2 log(1 + x^2 / (nu scale^2)), and the constant."""
@@ -179,19 +186,20 @@ class Contamination(Law):
 
     @property
     def tail_index(self) -> float:
-        """The heavy part's, where there is one."""
+        """The heavy part's tail index; inf where alpha = 0."""
         return self.heavy.tail_index if self.alpha > 0 else math.inf
 
-    def draw(self, shape: Shape, generator: Generator, place: Place) -> Tensor:
-        """Independent draws; with alpha = 0 those of `Gaussian(sigma)`."""
-        draws = Gaussian(self.sigma).draw(shape, generator, place)
+    def draw(self, shape: Shape, generator: Generator, options: TensorOptions) -> Tensor:
+        """Draw independent entries; with alpha = 0 the same as those of `Gaussian(sigma)`."""
+        draws = Gaussian(self.sigma).draw(shape, generator, options)
         if self.alpha > 0:
-            hit = torch.rand(shape, generator=generator, device=place["device"]) < self.alpha
-            draws[hit] = self.heavy.draw((int(hit.sum()),), generator, place)
+            uniform = torch.rand(shape, generator=generator, device=options["device"], dtype=torch.float32)
+            hit = uniform < self.alpha
+            draws[hit] = self.heavy.draw((int(hit.sum()),), generator, options)
         return draws
 
     def log_density(self, x: Array) -> Array:
-        """log((1 - alpha) N(x) + alpha h(x))."""
+        """Compute log((1 - alpha) N(x) + alpha h(x))."""
         if self.alpha == 1:
             return self.heavy.log_density(x)
         bulk = Gaussian(self.sigma).log_density(x) + math.log1p(-self.alpha)
@@ -202,14 +210,14 @@ class Contamination(Law):
 
 
 def check_number(name: str, value: Any, *, positive: bool = True) -> None:
-    """Refuse what is not a finite number, above 0 or at least 0."""
+    """Raise a ValueError unless `value` is a finite number above 0, or with `positive=False` at least 0."""
     if not (is_number(value) and math.isfinite(value) and (value > 0 if positive else value >= 0)):
         bound = "above 0" if positive else ">= 0"
         raise ValueError(f"{name} must be a finite number {bound}, got {value!r}")
 
 
-def _place(shape: Sequence[int], generator: Generator, device: Any, dtype: Any) -> Place:
-    """The device and dtype of a sample, after checking everything it was asked with."""
+def _options(shape: Sequence[int], generator: Generator, device: Any, dtype: Any) -> TensorOptions:
+    """Check the arguments of a sample, and return its device and dtype."""
     if not all(isinstance(side, int) and not isinstance(side, bool) and side >= 0 for side in shape):
         raise ValueError(f"shape must be integers >= 0, got {tuple(shape)}")
     if generator is not None and not isinstance(generator, torch.Generator):
@@ -222,7 +230,7 @@ def _place(shape: Sequence[int], generator: Generator, device: Any, dtype: Any) 
 
 
 def real(x: Array) -> Array:
-    """A number or list as a numpy array, and an array as it is if it holds floating-point numbers."""
+    """Convert a number or list to a numpy array; an array is returned as it is if it holds floating-point numbers."""
     if is_number(x) or isinstance(x, list | tuple):
         x = np.asarray(x, dtype=float)
     check_floating(x)
@@ -234,12 +242,12 @@ def _wide(device: torch.device) -> torch.dtype:
 
 
 def _log1p_square(z: Array) -> Array:
-    """log(1 + z^2): log1p near 0, and 2 log(hypot(1, z)) where the square might overflow."""
+    """Compute log(1 + z^2): by log1p near 0, and as 2 log(hypot(1, z)) where the square might overflow."""
     xp, one = check_floating(z), constant(1.0, z)
     near = xp.clip(z, -1.0, 1.0)
     return xp.where(abs(z) < 1, xp.log1p(near * near), 2 * xp.log(xp.hypot(one, z)))
 
 
 def _log_beta(nu: float) -> float:
-    """log B(nu/2, 1/2), the constant of Student's density."""
+    """Compute log B(nu/2, 1/2), the constant of Student's density."""
     return math.lgamma(nu / 2) + math.lgamma(0.5) - math.lgamma((nu + 1) / 2)

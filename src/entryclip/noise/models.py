@@ -1,4 +1,4 @@
-"""Noise models of a matrix whose entries are not independent, beside the laws of `laws.py`.
+"""Noise models of a matrix whose entries depend on each other, beside the independent ones of `laws.py`.
 
     Subspace(rank, scale)             scale * U V^T, orthonormal columns             (def:subspace)
     LowRankSum(rank, scale)           scale * sum_r u_r v_r^T, unit vectors          (fig:noise_models, b)
@@ -7,8 +7,8 @@
     HeavyLowRank(rank, heavy, scale)  scale * sum_r a_r b_r^T, heavy-tailed entries of a_r and b_r: low rank without a
                                       second moment, which the paper names among its limitations
 
-`sample((..., m, n), generator)` draws one matrix per index of the leading dimensions. None has a density: their entries
-depend on each other. `tail_index` is that of one entry.
+`sample((..., m, n), generator)` draws one matrix per index of the leading dimensions. None has a density. `tail_index`
+is the one of a single entry.
 """
 
 import math
@@ -19,11 +19,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .laws import Cauchy, Generator, Noise, Place, Shape, StudentT, check_number
+from .laws import Cauchy, Generator, Noise, Shape, StudentT, TensorOptions, check_number
 
 
 class _Light(Noise):
-    """Entries lighter than any power: bounded, or nearly Gaussian."""
+    """The base of models whose entries are bounded or nearly Gaussian: their tail is lighter than any power."""
 
     @property
     def tail_index(self) -> float:
@@ -32,7 +32,7 @@ class _Light(Noise):
 
 @dataclass(frozen=True)
 class Subspace(_Light):
-    """`scale * U V^T` with uniformly random orthonormal columns: `rank` equal singular values (def:subspace).
+    """Subspace noise: `scale * U V^T` with uniformly random orthonormal columns: `rank` equal singular values.
 
     >>> noise = Subspace(rank=2, scale=10.0).sample((6, 5), torch.Generator().manual_seed(0), dtype=torch.float64)
     >>> [round(float(s), 6) + 0.0 for s in torch.linalg.svdvals(noise)]
@@ -46,16 +46,16 @@ class Subspace(_Light):
         _check_rank(self.rank)
         check_number("scale", self.scale)
 
-    def draw(self, shape: Shape, generator: Generator, place: Place) -> Tensor:
-        """One matrix per leading index."""
+    def draw(self, shape: Shape, generator: Generator, options: TensorOptions) -> Tensor:
+        """Draw one matrix per leading index."""
         *batch, m, n = _matrix_shape(shape, self.rank)
-        u, v = (_orthonormal(_gaussian((*batch, side, self.rank), generator, place)) for side in (m, n))
-        return (self.scale * u @ v.mT).to(place["dtype"])
+        u, v = (_orthonormal(_gaussian((*batch, side, self.rank), generator, options)) for side in (m, n))
+        return (self.scale * u @ v.mT).to(options["dtype"])
 
 
 @dataclass(frozen=True)
 class LowRankSum(_Light):
-    """`scale * sum_r u_r v_r^T`, the vectors independent and uniform on the sphere; the defaults are the figure's.
+    """Low-rank noise: `scale * sum_r u_r v_r^T`, the vectors uniform on the sphere; defaults as in fig:noise_models.
 
     >>> noise = LowRankSum().sample((64, 48), torch.Generator().manual_seed(0))
     >>> noise.shape, int(torch.linalg.matrix_rank(noise))
@@ -69,17 +69,17 @@ class LowRankSum(_Light):
         _check_rank(self.rank)
         check_number("scale", self.scale)
 
-    def draw(self, shape: Shape, generator: Generator, place: Place) -> Tensor:
-        """One matrix per leading index."""
+    def draw(self, shape: Shape, generator: Generator, options: TensorOptions) -> Tensor:
+        """Draw one matrix per leading index."""
         *batch, m, n = _matrix_shape(shape)
-        u, v = (_gaussian((*batch, side, self.rank), generator, place) for side in (m, n))
+        u, v = (_gaussian((*batch, side, self.rank), generator, options) for side in (m, n))
         u, v = (w / torch.linalg.vector_norm(w, dim=-2, keepdim=True) for w in (u, v))
-        return (self.scale * u @ v.mT).to(place["dtype"])
+        return (self.scale * u @ v.mT).to(options["dtype"])
 
 
 @dataclass(frozen=True)
 class Spike(_Light):
-    """One entry of size `scale` at a random place, the rest zero.
+    """A single entry of size `scale` at a random place; all others are zero.
 
     >>> noise = Spike(5.0).sample((3, 30, 40), torch.Generator().manual_seed(0))
     >>> (noise != 0).sum(dim=(-2, -1)).tolist(), noise.amax(dim=(-2, -1)).tolist()
@@ -91,16 +91,16 @@ class Spike(_Light):
     def __post_init__(self) -> None:
         check_number("scale", self.scale)
 
-    def draw(self, shape: Shape, generator: Generator, place: Place) -> Tensor:
-        """One matrix per leading index."""
+    def draw(self, shape: Shape, generator: Generator, options: TensorOptions) -> Tensor:
+        """Draw one matrix per leading index."""
         *batch, m, n = _matrix_shape(shape, 1)
-        at = torch.randint(m * n, (*batch, 1), generator=generator, device=place["device"])
-        return torch.zeros((*batch, m * n), **place).scatter_(-1, at, self.scale).reshape(shape)
+        at = torch.randint(m * n, (*batch, 1), generator=generator, device=options["device"])
+        return torch.zeros((*batch, m * n), **options).scatter_(-1, at, self.scale).reshape(shape)
 
 
 @dataclass(frozen=True, eq=False)
 class Aligned(_Light):
-    """`scale * u v^T` with the top singular directions of `G`: the same matrix every time.
+    """Noise aligned with a signal: `scale * u v^T` with the top singular directions of `G`, the same at every draw.
 
     >>> noise = Aligned(torch.diag(torch.tensor([2.0, 1.0])), scale=3.0).sample((2, 2))
     >>> noise.abs().tolist()
@@ -121,22 +121,22 @@ class Aligned(_Light):
 
     @cached_property
     def direction(self) -> Tensor:
-        """u v^T in fp64."""
+        """The matrix u v^T, in fp64."""
         u, _, vt = torch.linalg.svd(self.G.detach().double(), full_matrices=False)
         return u[:, :1] @ vt[:1]
 
-    def draw(self, shape: Shape, generator: Generator, place: Place) -> Tensor:
-        """The same matrix for every leading index; there is nothing random in it."""
+    def draw(self, shape: Shape, generator: Generator, options: TensorOptions) -> Tensor:
+        """Return the same matrix for every leading index; nothing in it is random."""
         if shape[-2:] != tuple(self.G.shape):
             raise ValueError(f"shape must end with G's, {tuple(self.G.shape)}, got {shape}")
-        return (self.scale * self.direction).to(**place).expand(shape).clone()
+        return (self.scale * self.direction).to(**options).expand(shape).clone()
 
 
 @dataclass(frozen=True)
 class HeavyLowRank(Noise):
-    """`scale * sum_r a_r b_r^T` with independent heavy-tailed entries in a_r and b_r.
+    """Heavy-tailed low-rank noise: `scale * sum_r a_r b_r^T` with independent heavy-tailed entries in a_r and b_r.
 
-    A product of two independent variables with tail index nu has it too, up to a logarithm.
+    A product of two independent variables with tail index nu has the same tail index, up to a logarithm.
 
     >>> noise = HeavyLowRank(rank=2, heavy=StudentT(2.0))
     >>> noise.tail_index, int(torch.linalg.matrix_rank(noise.sample((30, 20), torch.Generator().manual_seed(0))))
@@ -155,13 +155,13 @@ class HeavyLowRank(Noise):
 
     @property
     def tail_index(self) -> float:
-        """The factors'."""
+        """The tail index of the factors' entries."""
         return self.heavy.tail_index
 
-    def draw(self, shape: Shape, generator: Generator, place: Place) -> Tensor:
-        """One matrix per leading index."""
+    def draw(self, shape: Shape, generator: Generator, options: TensorOptions) -> Tensor:
+        """Draw one matrix per leading index."""
         *batch, m, n = _matrix_shape(shape)
-        a, b = (self.heavy.draw((*batch, side, self.rank), generator, place) for side in (m, n))
+        a, b = (self.heavy.draw((*batch, side, self.rank), generator, options) for side in (m, n))
         return self.scale * a @ b.mT
 
 
@@ -178,14 +178,14 @@ def _matrix_shape(shape: Shape, rank: int = 0) -> Shape:
     return shape
 
 
-def _gaussian(shape: Shape, generator: Generator, place: Place) -> Tensor:
-    """Standard Gaussian entries in fp32 at least."""
-    wide = torch.promote_types(place["dtype"], torch.float32)
-    return torch.randn(shape, generator=generator, dtype=wide, device=place["device"])
+def _gaussian(shape: Shape, generator: Generator, options: TensorOptions) -> Tensor:
+    """Draw standard Gaussian entries in fp32 at least."""
+    wide = torch.promote_types(options["dtype"], torch.float32)
+    return torch.randn(shape, generator=generator, dtype=wide, device=options["device"])
 
 
 def _orthonormal(gaussian: Tensor) -> Tensor:
-    """Uniformly (Haar) distributed orthonormal columns: LAPACK sets their signs by the data, R's diagonal undoes it."""
+    """Return Haar distributed orthonormal columns: LAPACK sets their signs by the data, R's diagonal undoes it."""
     q, r = torch.linalg.qr(gaussian)
     return q * r.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
 

@@ -1,4 +1,4 @@
-"""Exact mean and variance of a clipped entry, phi(g + e), by quadrature: what the lemmas bound.
+"""Exact mean and variance of a clipped entry, phi(g + e), by quadrature; the paper's lemmas bound them.
 
 The noise is symmetric and phi odd, so with h its density
 
@@ -19,14 +19,14 @@ Operator = Callable[[np.ndarray, float], np.ndarray]  # (x, threshold) -> x, odd
 
 
 class Moments(NamedTuple):
-    """Of phi(g + e), one value per g."""
+    """Mean and variance of phi(g + e), one value per g."""
 
     mean: np.ndarray
     variance: np.ndarray
 
 
 def moments(operator: Operator, threshold: float, g: np.ndarray, noise: Law) -> Moments:
-    """Mean and variance of operator(g + e, threshold) for entries g of the true gradient, a vector.
+    """Compute mean and variance of operator(g + e, threshold), for a vector g of entries of the true gradient.
 
     >>> from entryclip import hard_clip
     >>> mean, variance = moments(hard_clip, 3.0, np.array([0.0, 1.0]), Contamination(0.05, 1.0, Cauchy(1.0)))
@@ -35,7 +35,7 @@ def moments(operator: Operator, threshold: float, g: np.ndarray, noise: Law) -> 
     """
     g = np.atleast_1d(np.asarray(g, dtype=float))
     if not np.isfinite(g).all():
-        raise ValueError("g has entries that are NaN or infinite")
+        raise ValueError(f"g has {int((~np.isfinite(g)).sum())} entries that are NaN or infinite: remove them first")
     clean = operator(g, threshold)
     shift, square = np.zeros_like(g), np.zeros_like(g)
     for weight, law in _parts(noise):
@@ -47,6 +47,7 @@ def moments(operator: Operator, threshold: float, g: np.ndarray, noise: Law) -> 
 
 
 def _parts(noise: Law) -> list[tuple[float, Law]]:
+    """Return the parts of a mixture with their weights, without those of weight 0."""
     if not isinstance(noise, Contamination):
         return [(1.0, noise)]
     parts: list[tuple[float, Law]] = [(1 - noise.alpha, Gaussian(noise.sigma)), (noise.alpha, noise.heavy)]
@@ -54,8 +55,8 @@ def _parts(noise: Law) -> list[tuple[float, Law]]:
 
 
 def _integrals(operator: Operator, threshold: float, g: float, clean: float, law: Law) -> tuple[float, float]:
-    """E (phi - clean) and E (phi - clean)^2 under one law."""
-    scale = law.sigma if isinstance(law, Gaussian) else law.gamma if isinstance(law, Cauchy) else _scale(law)
+    """Integrate E (phi - clean) and E (phi - clean)^2 under one law."""
+    scale = _scale(law)
     if scale == 0:
         return 0.0, 0.0
     kinks = [abs(g), abs(threshold - abs(g)), threshold + abs(g)]
@@ -67,7 +68,7 @@ def _integrals(operator: Operator, threshold: float, g: float, clean: float, law
 
 
 def panels(kinks: list[float], start: float, end: float, growth: float = 0.4) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights of a composite Gauss-Legendre rule on [0, end]: growing panels, cut at the kinks."""
+    """Return nodes and weights of a composite Gauss-Legendre rule on [0, end]: growing panels, cut at the kinks."""
     growing = np.geomspace(start, end, max(2, int(np.log(end / start) / growth)))
     edges = np.unique(np.concatenate([[0.0], growing, [k for k in kinks if 0 < k < end]]))
     x, w = np.polynomial.legendre.leggauss(16)
@@ -76,6 +77,11 @@ def panels(kinks: list[float], start: float, end: float, growth: float = 0.4) ->
 
 
 def _scale(law: Law) -> float:
+    """Return the scale of one part, the unit of its panels."""
+    if isinstance(law, Gaussian):
+        return law.sigma
+    if isinstance(law, Cauchy):
+        return law.gamma
     if isinstance(law, StudentT):
         return law.scale
     raise TypeError(f"moments are there for Gaussian, Cauchy, StudentT and Contamination, got {law!r}")

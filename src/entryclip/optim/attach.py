@@ -81,7 +81,7 @@ class Attached:
     @torch.no_grad()
     def _clipped(self, p: Tensor, g: Tensor, lr: Any) -> Tensor:
         memory = self._memory.get(p) or self.clip.init(g)
-        clipped, self._memory[p] = self.clip.update(g, memory, Step(lr=lr, count=self.steps))
+        clipped, self._memory[p] = self.clip.update(g, memory, Step(lr=lr))
         return propagated(clipped, g)
 
     def __enter__(self) -> "Attached":

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..dtensor import whole
+from ..dtensor import is_finite
 from .clip_report import ClipReport, clip_report
 from .direction import Direction
 from .groups import COMMON, HALF, Group, check_group, clips, named
@@ -135,7 +135,7 @@ class Staged(torch.optim.Optimizer):
             if group["nonfinite"] == "propagate":
                 continue
             for name, p in named(group, number):
-                if p.grad is None or _is_finite(p.grad):
+                if p.grad is None or is_finite(p.grad):
                     continue
                 if group["nonfinite"] == "raise":
                     raise FloatingPointError(f"the gradient of parameter {name}, shape {tuple(p.shape)}, is not finite")
@@ -181,8 +181,3 @@ class Staged(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load as torch does, also a checkpoint of torch.optim's SGD, AdamW or Muon. Clips and methods stay as here."""
         load_state_dict(self, state_dict, super().load_state_dict)
-
-
-def _is_finite(g: Any) -> bool:
-    """Tell whether all entries are finite; for a DTensor those of all processes, so that they decide alike."""
-    return bool(whole(torch.isfinite(g).all()))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..clip import Clip
-from ..dtensor import by_owner, is_spread, spread_like, whole
+from ..dtensor import is_dtensor, map_matrices, shard_like, whole
 from ..thresholds import State, Step
 from .direction import Direction
 from .finite import propagated, seen_finite
@@ -40,11 +40,11 @@ def apply_clip(
     if not clips(group, stage, p):
         return x, {}
     layout = layout_of(group)
-    if is_spread(x) and layout.blocks > 1:  # a block may lie across several shards
+    if layout.blocks > 1 and is_dtensor(x):  # a block may lie across several shards
         clipped, memory = apply_clip(stage, p, whole(x), state, group)
-        return spread_like(clipped, x), memory
+        return shard_like(clipped, x), memory
     clip, m = group[stage], layout.matrices(x)
-    memory, when = stage_memory(stage, m, state, clip), Step(lr=group["lr"], count=group["steps"])
+    memory, when = stage_memory(stage, m, state, clip), Step(lr=group["lr"])
     propagate = group["nonfinite"] == "propagate"
     finite = owned and propagate and seen_finite(m)
     if owned and (finite or not propagate):
@@ -69,15 +69,12 @@ def orthogonalize(clipped: list[Tensor], group: Group, method: Method) -> list[T
     """Return the matrix signs of parameters of one shape: in one stack, or each on another process of a mesh."""
     layout = layout_of(group)
 
-    def sign(m: Tensor) -> Tensor:
-        return layout.restore(method.sign(layout.matrices(m), group), m.shape)
+    def signs(ms: list[Tensor]) -> list[Tensor]:
+        matrices = [layout.matrices(m) for m in ms]
+        stack = method.sign(torch.stack(matrices) if len(ms) > 1 else matrices[0][None], group)
+        return [layout.restore(s, m.shape) for s, m in zip(stack, ms, strict=True)]
 
-    if is_spread(clipped[0]):
-        return by_owner(clipped, sign)
-    if len(clipped) == 1:
-        return [sign(clipped[0])]
-    stack = method.sign(torch.stack([layout.matrices(m) for m in clipped]), group)
-    return [layout.restore(s, m.shape) for s, m in zip(stack, clipped, strict=True)]
+    return map_matrices(clipped, signs)
 
 
 def stage_inputs(p: Tensor, state: ParameterState, group: Group) -> Iterator[tuple[str, Tensor]]:

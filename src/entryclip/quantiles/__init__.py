@@ -1,5 +1,6 @@
-"""Exact quantiles of |x| without sorting, on the host, on a device and over processes."""
+"""Order statistics of |x|: exact quantiles without sorting, on any device and over processes, and log-histograms."""
 
+from .histogram import Histogram
 from .quantile import quantile_abs
 
-__all__ = ["quantile_abs"]
+__all__ = ["Histogram", "quantile_abs"]

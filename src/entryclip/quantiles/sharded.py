@@ -1,8 +1,8 @@
 """Order statistics of a DTensor by radix selection: processes exchange counts, the entries stay where they are.
 
 The magnitudes' bit patterns are counted in 2^11 bins, 11 bits at a time, most significant first, and the counts are
-summed over the processes: the answer equals the unsharded one to the bit. All processes must call this together, also
-one whose piece is empty.
+summed over the processes: the result equals the unsharded one to the bit. All processes must call this together, also
+one whose local shard is empty.
 """
 
 import math
@@ -12,29 +12,29 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..dtensor import all_reduce, groups, piece, settled
-from .selection import OrderStatistics, magnitude_bits, position
+from ..dtensor import all_reduce, local_slices, resolve_placements, shard_groups
+from .order import OrderStatistics, magnitude_bits, position
 
 _DIGIT = 11  # bits counted at a time
 
 
-def select_spread(x: Any, inner: list[int], q: float, nonzero: bool) -> OrderStatistics:
-    """As `selection.select`, of a DTensor, ranked over the dimensions `inner`, on every process."""
-    x = settled(x)
+def select_sharded(x: Any, inner: list[int], q: float, nonzero: bool) -> OrderStatistics:
+    """Find the order statistics of a DTensor, ranked over the dimensions `inner`; every process gets them."""
+    x = resolve_placements(x)
     outer = [axis for axis in range(x.ndim) if axis not in inner]
     batch, n = [x.shape[axis] for axis in outer], math.prod([x.shape[axis] for axis in inner])
     local = x.to_local().detach()
-    mine = tuple(piece(x)[axis] for axis in outer)
+    mine = tuple(local_slices(x)[axis] for axis in outer)
     bits = magnitude_bits(local.permute(*outer, *inner).contiguous())
     bits = bits.reshape(math.prod([local.shape[axis] for axis in outer]), -1 if local.numel() else 0)
     rows = torch.arange(math.prod(batch), device=bits.device).reshape(batch)[mine].reshape(-1)
-    return _by_digits(bits, rows, math.prod(batch), n, q, nonzero, groups(x))
+    return _by_digits(bits, rows, math.prod(batch), n, q, nonzero, shard_groups(x))
 
 
 def _by_digits(
     bits: Tensor, rows: Tensor, count: int, n: int, q: float, nonzero: bool, over: list[Any]
 ) -> OrderStatistics:
-    """Radix selection, the most significant digit first: `bits` are this process's entries of the rows `rows`."""
+    """Select digit by digit, the most significant first: `bits` are this process's entries of the rows `rows`."""
     bins, exact = 1 << _DIGIT, torch.int32 if n < 2**31 else torch.int64
     rank: Any = None
     fraction: Any = None
@@ -62,7 +62,7 @@ def _by_digits(
 
 
 def _histogram(digits: Tensor, here: Tensor, bins: int) -> Tensor:
-    """How often each digit occurs in each row, among the entries that are `here`."""
+    """Count how often each digit occurs in each row, among the entries where `here` is True."""
     place = digits + bins * torch.arange(len(digits), device=digits.device)[:, None]
     if digits.device.type == "cpu":
         return torch.bincount(place[here], minlength=bins * len(digits)).reshape(len(digits), bins)
@@ -71,7 +71,7 @@ def _histogram(digits: Tensor, here: Tensor, bins: int) -> Tensor:
 
 
 def _neighbours(bits: Tensor, rows: Tensor, found: Tensor, over: list[Any]) -> tuple[Tensor, Tensor]:
-    """The smallest number above the one found, and the largest of all, in each row."""
+    """Return the smallest number above the one found, and the largest of all, in each row."""
     largest = torch.iinfo(torch.int64).max
     both = torch.stack([torch.full_like(found, largest), torch.zeros_like(found)])  # next up, and minus the largest
     if bits.numel():

@@ -48,7 +48,7 @@ def check_rule(rule: Any) -> None:
         _expect(not bool(torch.isnan(threshold).any()), "zeros and empty input give no NaN", rule, shape)
 
 
-_STEP = Step(lr=1e-3, count=1)
+_STEP = Step(lr=1e-3)
 
 
 def _check_laws(operator: Any, x: Array) -> None:

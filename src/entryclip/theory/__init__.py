@@ -1,28 +1,10 @@
-"""The convergence theory as numbers: thresholds, bias, variance and rates, each bound beside the exact value."""
+"""The convergence theory as a calculator: thresholds, bias, variance and rates, each bound beside the exact value."""
 
-from .entry import (
-    METHODS,
-    Scalars,
-    exact,
-    rho_hard,
-    rho_smooth,
-    threshold_hard,
-    threshold_smooth,
-    variance_hard,
-    variance_smooth,
-)
+from . import entry
 from .theorems import Guarantee, guarantee
 
-__all__ = [
-    "METHODS",
-    "Guarantee",
-    "Scalars",
-    "exact",
-    "guarantee",
-    "rho_hard",
-    "rho_smooth",
-    "threshold_hard",
-    "threshold_smooth",
-    "variance_hard",
-    "variance_smooth",
-]
+__all__ = ["Guarantee", "guarantee"]
+
+# Former names, to be removed once no module uses them.
+METHODS, exact = entry.OPERATOR_BOUNDS, entry.exact
+threshold_hard, threshold_smooth = entry.threshold_hard, entry.threshold_smooth

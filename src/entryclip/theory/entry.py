@@ -1,6 +1,6 @@
-"""One entry under clipping: bias and variance of phi(g + e), bounded as in the paper and exact.
+"""Bias and variance of one clipped entry, phi(g + e): the bounds of the paper, and the exact values.
 
-Two facts about an entry, |g| <= B, carry all four theorems: a relative bias (def:relative-bias-app) and a variance,
+All four theorems rest on two bounds for an entry |g| <= B, on its relative bias (def:relative-bias-app) and variance,
 
     |E phi(g + e) - g| <= rho |g|,    Var phi(g + e) <= v,    e ~ (1-alpha) N(0, sigma^2) + alpha Cauchy(gamma).
 """
@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import log_ndtr
 
+from ..arrays import Array
 from ..noise.laws import Cauchy, Contamination, Gaussian, Law, check_number
 from ..noise.moments import moments
 from ..operators import hard_clip, smooth_shrinkage
 
 
 def rho_hard(tau: float, noise: Law, bound: float) -> float:
-    """The relative bias of hard clipping is at most this (lem:hard-relative-bias-app, eq:rho-hard-app).
+    """Bound the relative bias of hard clipping (lem:hard-relative-bias-app, eq:rho-hard-app).
 
     >>> round(rho_hard(3.0, Contamination(0.05, 1.0, Cauchy(1.0)), bound=1.0), 4)
     0.0552
@@ -33,7 +34,7 @@ def rho_hard(tau: float, noise: Law, bound: float) -> float:
 
 
 def rho_smooth(c: float, noise: Law, bound: float) -> float:
-    """The relative bias of smooth shrinkage is at most this (lem:smooth-relative-bias-app, eq:rho-smooth-app).
+    """Bound the relative bias of smooth shrinkage (lem:smooth-relative-bias-app, eq:rho-smooth-app).
 
     >>> round(rho_smooth(20.0, Contamination(0.05, 1.0, Cauchy(1.0)), bound=1.0), 4)
     0.1457
@@ -46,7 +47,7 @@ def rho_smooth(c: float, noise: Law, bound: float) -> float:
 
 
 def variance_hard(tau: float, noise: Law) -> float:
-    """The variance of a hard-clipped entry is at most this (lem:hard-variance-app, eq:v-hard-app).
+    """Bound the variance of a hard-clipped entry (lem:hard-variance-app, eq:v-hard-app).
 
     >>> round(variance_hard(3.0, Contamination(0.05, 1.0, Cauchy(1.0))), 4)
     1.141
@@ -57,7 +58,7 @@ def variance_hard(tau: float, noise: Law) -> float:
 
 
 def variance_smooth(c: float, noise: Law) -> float:
-    """The variance of a smoothly shrunk entry is at most this (lem:smooth-variance-app, eq:v-smooth-app).
+    """Bound the variance of a smoothly shrunk entry (lem:smooth-variance-app, eq:v-smooth-app).
 
     >>> round(variance_smooth(20.0, Contamination(0.05, 1.0, Cauchy(1.0))), 4)
     1.8868
@@ -68,9 +69,10 @@ def variance_smooth(c: float, noise: Law) -> float:
 
 
 def threshold_hard(noise: Law, bound: float, slack: float) -> float:
-    """The theorems' smallest tau: it makes rho_hard <= slack (lem:post-thresholds-app, lem:pre-thresholds-app).
+    """Return the theorems' smallest tau, which makes rho_hard <= slack.
 
-    The slack is 1/2 for post-clipping and 1/(4 sqrt(r)) for pre-clipping.
+    The lemmas are lem:post-thresholds-app and lem:pre-thresholds-app, with a slack of 1/2
+    for post-clipping and 1/(4 sqrt(r)) for pre-clipping.
 
     >>> round(threshold_hard(Contamination(0.05, 1.0, Cauchy(1.0)), bound=1.0, slack=0.5), 4)
     3.0393
@@ -81,7 +83,7 @@ def threshold_hard(noise: Law, bound: float, slack: float) -> float:
 
 
 def threshold_smooth(noise: Law, bound: float, slack: float) -> float:
-    """The theorems' smallest c: it makes rho_smooth <= slack (lem:post-thresholds-app, lem:pre-thresholds-app).
+    """Return the theorems' smallest c, which makes rho_smooth <= slack; lemmas and slack as for `threshold_hard`.
 
     >>> round(threshold_smooth(Contamination(0.05, 1.0, Cauchy(1.0)), bound=1.0, slack=0.5), 4)
     10.0639
@@ -92,32 +94,32 @@ def threshold_smooth(noise: Law, bound: float, slack: float) -> float:
     return max(2 / slack * (bound + math.sqrt(8 / math.pi) * (1 - alpha) * sigma), gamma * a * math.log(math.e + a))
 
 
-class Scalars(NamedTuple):
-    """What the theorems need to know about one entry."""
+class EntryMoments(NamedTuple):
+    """The relative bias and the variance of one clipped entry, at its worst."""
 
     rho: float  # the largest |E phi(g + e) - g| / |g| over |g| <= B
     variance: float  # the largest variance of phi(g + e)
 
 
 @dataclass(frozen=True)
-class Method:
-    """An operator and the paper's statements about it."""
+class OperatorBounds:
+    """An operator with the paper's bounds for it."""
 
-    operator: Callable[[Any, Any], Any]
-    threshold: Callable[[Law, float, float], float]
-    rho: Callable[[float, Law, float], float]
-    variance: Callable[[float, Law], float]
+    operator: Callable[[Array, Any], Array]
+    threshold: Callable[[Law, float, float], float]  # (noise, bound, slack) -> smallest threshold
+    rho: Callable[[float, Law, float], float]  # (threshold, noise, bound) -> relative bias
+    variance: Callable[[float, Law], float]  # (threshold, noise) -> variance
     peak: float  # largest output / threshold
 
 
-METHODS = {
-    "hard": Method(hard_clip, threshold_hard, rho_hard, variance_hard, 1.0),
-    "smooth": Method(smooth_shrinkage, threshold_smooth, rho_smooth, variance_smooth, 1 / math.e),
+OPERATOR_BOUNDS = {
+    "hard": OperatorBounds(hard_clip, threshold_hard, rho_hard, variance_hard, 1.0),
+    "smooth": OperatorBounds(smooth_shrinkage, threshold_smooth, rho_smooth, variance_smooth, 1 / math.e),
 }
 
 
-def exact(operator: str, threshold: float, noise: Law, bound: float) -> Scalars:
-    """rho and the variance as they are, by quadrature, at the worst g of a fine grid on (0, B].
+def exact(operator: str, threshold: float, noise: Law, bound: float) -> EntryMoments:
+    """Compute rho and the variance exactly, by quadrature, at the worst g of a fine grid on (0, B].
 
     >>> noise = Contamination(0.05, 1.0, Cauchy(1.0))
     >>> rho, variance = exact("hard", 3.0, noise, bound=1.0)
@@ -128,12 +130,12 @@ def exact(operator: str, threshold: float, noise: Law, bound: float) -> Scalars:
     _check_threshold(threshold)
     grid = np.concatenate([np.geomspace(1e-2, 0.1, 4), np.linspace(0.15, 1, 18)])
     g = bound * grid if bound > 0 else np.array([1e-6 * threshold])  # at 0 the limit of the relative bias
-    mean, variance = moments(method(operator).operator, threshold, g, noise)
-    return Scalars(float(np.max(np.abs(mean - g) / g)), float(variance.max()))
+    mean, variance = moments(bounds_of(operator).operator, threshold, g, noise)
+    return EntryMoments(float(np.max(np.abs(mean - g) / g)), float(variance.max()))
 
 
 def _parameters(noise: Law) -> tuple[float, float, float]:
-    """alpha, sigma, gamma of the noise that the theorems cover."""
+    """Return alpha, sigma and gamma of the noise, or raise a ValueError if the theorems do not cover it."""
     if isinstance(noise, Gaussian):
         return 0.0, noise.sigma, 1.0
     if isinstance(noise, Cauchy):
@@ -143,11 +145,11 @@ def _parameters(noise: Law) -> tuple[float, float, float]:
     raise ValueError(f"the theorems cover (1-alpha) N(0, sigma^2) + alpha Cauchy(gamma) only, got {noise!r}")
 
 
-def method(operator: str) -> Method:
-    """The method of that name."""
-    if operator not in METHODS:
-        raise ValueError(f"operator must be one of {', '.join(METHODS)}, got {operator!r}")
-    return METHODS[operator]
+def bounds_of(operator: str) -> OperatorBounds:
+    """Return the bounds for the operator of that name, "hard" or "smooth"."""
+    if operator not in OPERATOR_BOUNDS:
+        raise ValueError(f"operator must be one of {', '.join(OPERATOR_BOUNDS)}, got {operator!r}")
+    return OPERATOR_BOUNDS[operator]
 
 
 def _check_bound(bound: float) -> None:

@@ -12,23 +12,23 @@ import math
 from dataclasses import dataclass
 
 from ..noise.laws import Law, check_number
-from .entry import Scalars, exact, method
+from .entry import EntryMoments, bounds_of, exact
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What one of the four theorems promises; `print` it for all of it."""
+    """The guarantee that one of the four theorems gives for a problem. Printing it shows all numbers."""
 
-    stage: str
-    operator: str
+    stage: str  # "post" or "pre"
+    operator: str  # "hard" or "smooth"
     noise: Law
-    bound: float  # B
-    shape: tuple[int, int]
+    bound: float  # B, the largest |entry| of the true gradient
+    shape: tuple[int, int]  # (m, n)
     smoothness: float  # L
     gap: float  # Delta
-    threshold: float
-    rho: float
-    variance: float
+    threshold: float  # tau or c
+    rho: float  # bound on the relative bias
+    variance: float  # bound on the variance of a clipped entry
     step_size: float
     iterations: int  # K or T
     batch: int  # 1 or N
@@ -36,7 +36,7 @@ class Guarantee:
 
     @property
     def samples(self) -> int:
-        """Noisy gradients in all: iterations x batch."""
+        """The number of noisy gradients: iterations x batch."""
         return self.iterations * self.batch
 
     @property
@@ -46,19 +46,19 @@ class Guarantee:
 
     @property
     def theorem(self) -> str:
-        """The paper's label."""
+        """The theorem's label in the paper."""
         return f"thm:{self.stage}-{self.operator}-main"
 
     @property
-    def exact(self) -> Scalars:
-        """rho and the variance as they are, by quadrature."""
+    def exact(self) -> EntryMoments:
+        """The exact rho and variance, by quadrature."""
         return exact(self.operator, self.threshold, self.noise, self.bound)
 
     @property
     def sharper_rate(self) -> float:
         """The rate with the exact rho and variance: lem:post-relative-descent-app, lem:pre-relative-descent-app."""
         rho, variance = self.exact
-        peak = method(self.operator).peak * self.threshold
+        peak = bounds_of(self.operator).peak * self.threshold
         first, second = _terms(self.stage, self.shape, self.smoothness * self.gap, peak, variance)
         share = rho if self.stage == "post" else 2 * math.sqrt(min(self.shape)) * rho
         return (first / math.sqrt(self.iterations) + second / math.sqrt(self.batch)) / (2 * (1 - share))
@@ -92,9 +92,14 @@ def guarantee(
     batch: int | None = None,
     threshold: float | None = None,
 ) -> Guarantee:
-    """What the theorem says for a target epsilon on the mean gradient norm, or for given iterations (and batch).
+    """Evaluate a theorem for a target epsilon on the mean gradient norm, or for given iterations (and batch).
 
-    `threshold` may be larger than the theorem's smallest one, which is the default.
+    stage       "post" (clip the gradient, then step) or "pre" (clip each sample, average, matrix sign)
+    operator    "hard" or "smooth"
+    noise       `Contamination` with a `Cauchy` part, `Gaussian` or `Cauchy`
+    bound       B, the largest |entry| of the true gradient; `shape` (m, n) is the parameter's
+    smoothness  L of the objective in the Frobenius norm; `gap` is f(X_0) - inf f
+    threshold   may be larger than the theorem's smallest one, which is the default
 
     >>> from entryclip.noise import Cauchy, Contamination
     >>> noise = Contamination(alpha=0.05, sigma=1.0, heavy=Cauchy(1.0))
@@ -107,7 +112,7 @@ def guarantee(
       iterations   7.57e+04, batch 1, samples 7.57e+04
       mean E||G||_F <= 0.5
     """
-    clip = method(operator)
+    clip = bounds_of(operator)
     rank = _check_problem(stage, shape, smoothness, gap)
     slack = 0.5 if stage == "post" else 0.25 / math.sqrt(rank)
     smallest = clip.threshold(noise, bound, slack)
@@ -138,7 +143,7 @@ def guarantee(
 
 
 def _terms(stage: str, shape: tuple[int, ...], product: float, peak: float, variance: float) -> tuple[float, float]:
-    """The rate is first/sqrt(iterations) + second/sqrt(batch); product = L Delta."""
+    """Return (first, second) of the rate first/sqrt(iterations) + second/sqrt(batch); product = L Delta."""
     if stage == "post":
         return 2 * peak * math.sqrt(2 * product * math.prod(shape)), 0.0
     rank = min(shape)
@@ -149,7 +154,7 @@ def _terms(stage: str, shape: tuple[int, ...], product: float, peak: float, vari
 def _budget(
     stage: str, first: float, second: float, epsilon: float | None, iterations: int | None, batch: int | None
 ) -> tuple[int, int]:
-    """Iterations and batch: as given, or what epsilon needs (half of it for each of the two terms of pre-clipping)."""
+    """Return iterations and batch: as given, or as epsilon needs them (pre-clipping: half of it for each term)."""
     if (epsilon is None) == (iterations is None):
         raise ValueError(f"give either epsilon or iterations, got epsilon={epsilon}, iterations={iterations}")
     if stage == "post" and batch not in (None, 1):
@@ -170,7 +175,7 @@ def _budget(
 
 
 def _check_problem(stage: str, shape: tuple[int, ...], smoothness: float, gap: float) -> int:
-    """The smaller side of the matrix."""
+    """Check the problem, and return the smaller side of the matrix."""
     if stage not in ("post", "pre"):
         raise ValueError(f"stage must be post or pre, got {stage!r}")
     if len(shape) != 2 or not all(type(side) is int and side >= 1 for side in shape):

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...arrays import on_host
 from ...clip import Clip
-from ...thresholds import State, Step
+from ...thresholds import QuantileRule, State, Step
 from ..groups import HALF, Group, ParameterState, clips, layout_of
 from ..stages import stage_memory
 from .binding import as_plain, bind, is_plain
@@ -39,6 +39,7 @@ class FusedAdamW:
         self._plan = _empty_plan()
         self._backend: Backend | None = None
         self._memory: State = {}
+        self._rule: QuantileRule | None = None  # where there is something to clip
         self._brackets = Brackets(0)
 
     def bind(
@@ -57,13 +58,12 @@ class FusedAdamW:
             return
         plan.gradients = [as_plain(g, each.w) for g, each in zip(gradients, plan.bindings, strict=True)]
         plan.constants = self._constants(group)
-        clip: Clip = group["post"]
-        when = Step(lr=float(group["lr"]), count=int(group["steps"]))
-        if plan.clipped:
-            self._set_thresholds(clip, when)
+        when = Step(lr=float(group["lr"]))
+        if self._rule is not None:
+            self._set_thresholds(self._rule, when)
         quantiles = self._backend.run(plan)
-        if plan.clipped and plan.q is not None:
-            self._finish(clip, when, quantiles.values)
+        if self._rule is not None and plan.q is not None:
+            self._finish(self._rule, when, quantiles.values)
             self._brackets.follow(quantiles.values, quantiles.hit)
 
     def _fits(self, params: list[Tensor], weights: list[Tensor], states: list[ParameterState], group: Group) -> bool:
@@ -82,7 +82,7 @@ class FusedAdamW:
         chosen = set(supported)
         self.rest = [p for i, p in enumerate(self._params) if i not in chosen]
         self._taken = sorted(supported, key=lambda i: not clips(group, "post", weights[i]))
-        self._backend, self._memory, self._plan = None, {}, _empty_plan()
+        self._backend, self._memory, self._plan, self._rule = None, {}, _empty_plan(), None
         if not self._taken:
             return
         taken = [weights[i] for i in self._taken]
@@ -98,7 +98,8 @@ class FusedAdamW:
             bindings, owner, (np.arange(len(owner)) - first) * sizes, sizes, sum(counts[: len(clipped)])
         )
         if clipped:
-            self._plan.operator, self._plan.q = OPERATORS[group["post"].operator], group["post"].rule.level
+            rule: QuantileRule = group["post"].rule
+            self._rule, self._plan.operator, self._plan.q = rule, OPERATORS[group["post"].operator], rule.level
         self._plan.propagate = group["nonfinite"] == "propagate"
         self._backend = BACKENDS[taken[0].device.type](self._plan)
         self._brackets = Brackets(self._plan.clipped)
@@ -130,10 +131,10 @@ class FusedAdamW:
         counts = [step.item() for step in steps]
         return [_constants(count, group) for count in (counts[:1] if len(set(counts)) == 1 else counts)]
 
-    def _set_thresholds(self, clip: Clip, when: Step) -> None:
+    def _set_thresholds(self, rule: QuantileRule, when: Step) -> None:
         """Write down each clipped matrix's threshold, as far as the rule can tell it before the data is seen."""
-        plan, rule, count = self._plan, clip.rule, self._plan.clipped
-        known = _per_matrix(rule.known(self._memory), count).astype(bool)
+        plan, count = self._plan, self._plan.clipped
+        known = _per_matrix(rule.threshold_is_known(self._memory), count).astype(bool)
         plan.multiple = _per_matrix(rule.threshold(np.ones((count, 1, 1), np.float32), self._memory, when)[0], count)
         plan.threshold = plan.multiple
         later = ThresholdSource.AWAITED if rule.has_memory else ThresholdSource.PROPORTIONAL
@@ -141,12 +142,12 @@ class FusedAdamW:
         if plan.q is not None:
             plan.has_guess, plan.low, plan.high = self._brackets.ends(plan.q)
 
-    def _finish(self, clip: Clip, when: Step, quantiles: NDArray[np.float64]) -> None:
+    def _finish(self, rule: QuantileRule, when: Step, quantiles: NDArray[np.float64]) -> None:
         """Give the quantiles to a rule that remembers, and move the matrices that waited for their threshold."""
-        if not clip.has_memory:
+        if not rule.has_memory:
             return
         asked = quantiles.astype(np.float32).reshape(-1, 1, 1)
-        thresholds, memory = clip.rule.threshold(asked, self._memory, when)
+        thresholds, memory = rule.threshold(asked, self._memory, when)
         waiting = np.flatnonzero(self._plan.source == ThresholdSource.AWAITED)
         if len(waiting) and self._backend is not None:
             self._backend.move(self._plan, waiting, _per_matrix(thresholds, len(quantiles))[waiting])
@@ -164,7 +165,7 @@ def _supports(p: Tensor, w: Tensor, state: ParameterState, group: Group) -> bool
         return True
     clip: Clip = group["post"]
     count, n = _matrices(w, group)
-    known = clip.operator in OPERATORS and hasattr(clip.rule, "level") and not clip.preserve_rms
+    known = clip.operator in OPERATORS and isinstance(clip.rule, QuantileRule) and not clip.preserve_rms
     return known and layout_of(group).is_contiguous() and (count == 1 or n >= _SMALL)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...clip import Clip, smooth
-from ...dtensor import groups, is_spread
+from ...dtensor import is_dtensor, shard_count
 from ...matrix.iterations import NEWTON_SCHULZ
 from ...matrix.sign import msign
 from ...operators import global_clip
@@ -84,8 +84,8 @@ class MuonMethod(Method):
 
 def _stack_size(p: Any) -> int:
     """Return how many matrices like `p` to take together: a stack of bounded size, or one for each process."""
-    if is_spread(p):
-        return max([group.size() for group in groups(p)], default=1)
+    if is_dtensor(p):
+        return shard_count(p)
     limit = min(_STACK, _CACHED) if p.device.type == "cpu" else _STACK
     return max(limit // max(p.numel(), 1), 1)
 

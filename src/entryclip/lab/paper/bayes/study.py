@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from ....noise import Cauchy, Contamination, StudentT, log_marginal, posterior_mean
+from ....noise import Cauchy, Contamination, StudentT, posterior_mean
+from ....noise.bayes import log_marginal
 from ....noise.moments import panels
 from ....operators import hard_clip, smooth_shrinkage
 

@@ -21,7 +21,8 @@ from torch import Tensor
 
 from ....matrix.sign import msign
 from ....noise import Cauchy, Contamination
-from ....theory import METHODS, Guarantee, guarantee
+from ....theory import Guarantee, guarantee
+from ....theory.entry import OPERATOR_BOUNDS as METHODS
 
 TITLE = "Convergence of the four algorithms against the theorems' bounds"
 CAPTIONS = {

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from ....noise import Cauchy, Contamination
-from ....theory import METHODS, Guarantee, exact, guarantee
+from ....theory import Guarantee, guarantee
+from ....theory.entry import OPERATOR_BOUNDS as METHODS
+from ....theory.entry import exact
 
 TITLE = "How loose the bounds are"
 CAPTIONS = {

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from ....diagnostics import localization, max_entry_correlation
-from ....noise import Aligned, Contamination, Gaussian, LowRankSum, Noise, Spike, StudentT
+from ....noise import Aligned, Contamination, Gaussian, LowRankSum, Spike, StudentT
+from ....noise.laws import Noise
 from ..planted import planted, unit_vector
 
 TITLE = "Noise models and localization"

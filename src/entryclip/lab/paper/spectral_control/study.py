@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from ....matrix.sign import soft_spectral_clip, spectral_clip
-from ....noise import Cauchy, Contamination, Gaussian, HeavyLowRank, LowRankSum, Noise, StudentT
+from ....noise import Cauchy, Contamination, Gaussian, HeavyLowRank, LowRankSum, StudentT
+from ....noise.laws import Noise
 from ....operators import global_clip, hard_clip, smooth_shrinkage
 from ..planted import planted
 

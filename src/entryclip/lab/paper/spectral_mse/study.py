@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from ....diagnostics import localization
-from ....noise import Aligned, Contamination, Gaussian, Noise, Spike, StudentT
+from ....noise import Aligned, Contamination, Gaussian, Spike, StudentT
+from ....noise.laws import Noise
 from ....operators import hard_clip, smooth_shrinkage
 from ..planted import planted
 

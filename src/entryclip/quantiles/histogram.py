@@ -1,15 +1,14 @@
-"""Counts of |x| on a logarithmic grid that is the same for all data, so that histograms of parts add up to the whole's.
+"""Log-histograms of |x|: counts on a grid that is the same for all data, so that the histograms of parts add up.
 
 A bin is an exponent and the four leading bits of the mantissa: sixteen bins per factor of two, read off the bit
-pattern, without a logarithm. fp64 has 2^15 of them; those of fp32 are a part of these.
+pattern, without a logarithm. fp64 has 2^15 bins; those of fp32 are a part of these.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
-from ..arrays import Array, check_floating
+from ..arrays import Array, check_floating, to_numpy
 
 _PER_OCTAVE = 16
 _BINS = 2**15  # exponents of fp64 x 16
@@ -18,8 +17,12 @@ _FIRST_FP32 = (1023 - 127) * _PER_OCTAVE  # where the exponents of fp32 begin
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """Counts of the finite |x|; `a + b` is the histogram of both. Zeros, and fp32 below 2^-126, are in the first bin.
+    """The log-histogram of |x|, sixteen bins per factor of two: a sketch of data too large or too scattered to keep.
 
+    `a + b` is the histogram of both, over batches, steps or processes. Zeros, and fp32 below 2^-126, are in the first
+    bin. NaN and infinite entries are refused.
+
+    >>> import torch
     >>> x = torch.tensor([0.0, -3.0, 1.0, 1.01])
     >>> h = Histogram.of(x[:2]) + Histogram.of(x[2:])
     >>> h.count, h.zeros
@@ -37,15 +40,15 @@ class Histogram:
 
     @classmethod
     def of(cls, x: Array) -> "Histogram":
-        """The histogram of all entries of a torch or numpy array."""
+        """Count all entries of a torch tensor or a numpy array."""
         check_floating(x)
-        values = _host(x).ravel()
+        values = np.ascontiguousarray(to_numpy(x)).ravel()
         narrow = values.dtype == np.float32
         bits, magnitude, shift = (
             (values.view(np.int32), 2**31 - 1, 19) if narrow else (values.view(np.int64), 2**63 - 1, 48)
         )
         counts = np.zeros(2**12 if narrow else _BINS, dtype=np.int64)
-        for start in range(0, len(bits), 2**18):  # in pieces that stay in the cache
+        for start in range(0, len(bits), 2**18):  # chunk by chunk, so that it stays in the cache
             counts += np.bincount((bits[start : start + 2**18] & magnitude) >> shift, minlength=len(counts))
         if bad := int(counts[-_PER_OCTAVE:].sum()):
             raise ValueError(f"x has {bad} entries that are NaN or infinite: remove them first")
@@ -56,16 +59,16 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """Entries in all."""
+        """The number of entries, zeros among them."""
         return int(self.counts.sum())
 
     @property
     def zeros(self) -> int:
-        """Entries in the first bin."""
+        """The number of entries in the first bin."""
         return int(self.counts[0])
 
     def occupied(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Lower edges, upper edges and counts of the bins that are not empty, without the zeros."""
+        """Return lower edges, upper edges and counts of the bins that are not empty, without the zeros."""
         index = np.flatnonzero(self.counts[1:]) + 1
         return _edge(index), _edge(index + 1), self.counts[index]
 
@@ -75,17 +78,9 @@ def _edge(index: np.ndarray) -> np.ndarray:
 
 
 def _widened(counts: np.ndarray) -> np.ndarray:
-    """Counts on fp32's grid on the one of fp64; what fp32 holds below its normal numbers goes to the zeros."""
+    """Place counts on fp32's grid on the one of fp64; subnormal numbers of fp32 count as zeros."""
     wide = np.zeros(_BINS, dtype=np.int64)
     wide[_FIRST_FP32 : _FIRST_FP32 + len(counts)] = counts
     wide[_FIRST_FP32 : _FIRST_FP32 + _PER_OCTAVE] = 0
     wide[0] = counts[:_PER_OCTAVE].sum()
     return wide
-
-
-def _host(x: Array) -> np.ndarray:
-    """`x` in fp32 or fp64 on the host."""
-    if isinstance(x, torch.Tensor):
-        x = (x.detach() if x.dtype == torch.float64 else x.detach().float()).cpu().numpy()
-    x = np.asarray(x)
-    return np.ascontiguousarray(x if x.dtype == np.float64 else x.astype(np.float32, copy=False))

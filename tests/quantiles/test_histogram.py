@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entryclip.noise import Histogram
+from entryclip.quantiles import Histogram
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -1,0 +1,29 @@
+"""Order statistics of |x| by counting passes: for any device, for jax and for torch.compile.
+
+There is no host round trip and no branch that depends on the data, so it traces, and a device never waits.
+"""
+
+from ..arrays import Array, namespace
+from .order import OrderStatistics, position
+
+
+def bisect(bits: Array, q: float, nonzero: bool) -> OrderStatistics:
+    """Halve the range of integers with one counting pass per bit over the magnitudes `bits`, (rows, n)."""
+    xp = namespace(bits)
+    largest = xp.iinfo(bits.dtype).max
+    ranks, fraction = position(q, bits.shape[1], (bits == 0).sum(-1) if nonzero else None)
+    low = xp.zeros_like(bits[:, 0])
+    high = xp.full_like(low, largest)
+    for _ in range(xp.iinfo(bits.dtype).bits - 1):
+        middle = low + (high - low) // 2
+        enough = _count_up_to(bits, middle) > ranks
+        low, high = xp.where(enough, low, middle + 1), xp.where(enough, middle, high)
+    top = xp.amax(bits, -1)
+    beyond = xp.amin(xp.where(bits > low[:, None], bits, largest), -1)
+    tied = (_count_up_to(bits, low) > ranks + 1) | (low == top)
+    return OrderStatistics(low, xp.where(tied, low, beyond), top, fraction)
+
+
+def _count_up_to(bits: Array, limit: Array) -> Array:
+    """Count the entries of each row that are at most its `limit`, (rows,)."""
+    return (bits <= limit[:, None]).sum(-1)
