@@ -6,8 +6,9 @@ clip = ec.smooth(0.995)     # x * exp(-|x|/c), c the 0.995-quantile of |x|
 clip(x)                     # torch, numpy or jax; one threshold per matrix
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .lazy import lazy_attributes
 
 if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ below imports a name on first use
     from . import diagnostics as diagnostics
@@ -56,18 +57,7 @@ _MODULES = {
     "quantiles.quantile": ("quantile_abs",),
     "thresholds": ("Fixed", "FollowLR", "Quantile", "Running", "Scale"),
 }
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name or subpackage on first use (PEP 562); afterwards it is an ordinary attribute."""
-    if name in _SUBPACKAGES:
-        return importlib.import_module(f".{name}", __name__)
-    if name in _HOME:
-        value = globals()[name] = getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
-        return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*__all__, *_SUBPACKAGES])
+__getattr__, __dir__ = lazy_attributes(
+    __name__, _SUBPACKAGES, {name: (module, name) for module, names in _MODULES.items() for name in names}
+)

@@ -1,14 +1,14 @@
-"""Options that several commands share, and how --help shows what is to be put in."""
+"""Types of options that several commands share, with the placeholder that --help shows for their value."""
 
 from pathlib import Path
 from typing import Annotated
 
 from tyro.conf import arg
 
-from ..lab.engine.runner import STALE, cores
+from ..lab.engine.runner import OnStale, cores
 
 Folder = Annotated[Path, arg(metavar="FOLDER")]
 Experiment = Annotated[str, arg(metavar="EXPERIMENT")]
 Jobs = Annotated[int, arg(metavar="N")]
-Stale = Annotated[str, arg(metavar="{" + ",".join(STALE) + "}")]
+Stale = Annotated[str, arg(metavar="{" + ",".join(OnStale) + "}")]
 ONE_PER_CORE = cores()  # jobs, unless told otherwise

@@ -1,5 +1,12 @@
 """The laboratory: the engine that runs studies, the language model, the studies of the paper and the report page."""
 
-from .lazy import lazy_attributes
+from typing import TYPE_CHECKING
 
-__getattr__, __dir__ = lazy_attributes(__name__, ["engine", "lm", "paper", "report"])
+from ..lazy import lazy_attributes
+
+if TYPE_CHECKING:
+    from .engine.frame import load as load
+
+__getattr__, __dir__ = lazy_attributes(
+    __name__, ["engine", "lm", "paper", "report"], {"load": ("engine.frame", "load")}
+)

@@ -21,7 +21,7 @@
 
 from typing import TYPE_CHECKING
 
-from ..lazy import lazy_attributes
+from ...lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from .model.config import GPTConfig as Config

@@ -1,5 +1,5 @@
 """The architecture of the paper's language model."""
 
-from ...lazy import lazy_attributes
+from ....lazy import lazy_attributes
 
 __getattr__, __dir__ = lazy_attributes(__name__, ["attention", "blocks", "config", "gpt", "rotary"])

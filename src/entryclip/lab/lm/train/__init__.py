@@ -1,6 +1,6 @@
 """Training runs of the language model: settings, optimizers, the trainer, checkpoints and several processes."""
 
-from ...lazy import lazy_attributes
+from ....lazy import lazy_attributes
 
 __getattr__, __dir__ = lazy_attributes(
     __name__,
