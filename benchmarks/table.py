@@ -11,7 +11,7 @@ from entryclip.lab.paper.pretraining.savings import curves
 from entryclip.lab.paper.pretraining.table import against, reported, tuned
 from entryclip.lab.paper.pretraining.verdicts import claims
 from entryclip.lab.paper.regression.table import markdown as regression_table
-from entryclip.lab.paper.spectral_control.study import table as control_table
+from entryclip.lab.paper.spectral_control.claims import markdown_table as control_table
 
 ROOT = Path(__file__).parent.parent
 CONTROLS = ("muon-smooth-rate", "adamw-decay", "adamw-again", "adamw-smooth-again")
