@@ -10,15 +10,17 @@ so the best gain is E[m phi] / E[phi^2]. No estimator has a smaller mean squared
 """
 
 from ...engine.study import Study
-from . import claims, figures, study
+from . import study
+from .claims import claims
+from .figures import CAPTIONS, figures
 
 STUDY = Study(
     name="bayes",
     title="Entry-wise operators against the Bayes estimator",
     config=study.BayesConfig,
     run_unit=study.run_unit,
-    figures=figures.draw,
-    captions=figures.CAPTIONS,
-    claims=claims.check,
+    figures=figures,
+    captions=CAPTIONS,
+    claims=claims,
     row_modules=(study,),
 )

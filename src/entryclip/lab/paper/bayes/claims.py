@@ -11,7 +11,7 @@ from .study import CurvePoint, EstimatorError
 Excess = dict[tuple[float, float, float], dict[str, float]]  # (sigma, alpha, scale) -> method -> mse / Bayes mse
 
 
-def check(rows: Sequence[Row]) -> list[Claim]:
+def claims(rows: Sequence[Row]) -> list[Claim]:
     """Compare hard clipping and smooth shrinkage with the Bayes estimator and with each other."""
     errors = EstimatorError.from_rows(rows)
     far = max((p for p in CurvePoint.from_rows(rows) if p.method == "bayes"), key=lambda point: point.y)

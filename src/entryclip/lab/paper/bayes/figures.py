@@ -33,7 +33,7 @@ class ColourScale(NamedTuple):
 EXCESS, RATIO = ColourScale("viridis", 1.0, 1.3), ColourScale("RdBu", 0.8, 1.2)
 
 
-def draw(rows: Sequence[Row]) -> dict[str, "Figure"]:
+def figures(rows: Sequence[Row]) -> dict[str, "Figure"]:
     """Draw the errors over the grid of noises, and the estimators as functions of the entry."""
     return {"bayes": _errors(EstimatorError.from_rows(rows)), "estimators": _estimators(CurvePoint.from_rows(rows))}
 

@@ -6,15 +6,17 @@ pre-clipping clips each of N noisy gradients, averages them, and takes the matri
 """
 
 from ...engine.study import Study
-from . import claims, figures, study
+from . import study
+from .claims import claims
+from .figures import CAPTIONS, figures
 
 STUDY = Study(
     name="convergence",
     title="Convergence of the four algorithms against the theorems' bounds",
     config=study.ConvergenceConfig,
     run_unit=study.run_unit,
-    figures=figures.draw,
-    captions=figures.CAPTIONS,
-    claims=claims.check,
+    figures=figures,
+    captions=CAPTIONS,
+    claims=claims,
     row_modules=(study,),
 )

@@ -20,7 +20,7 @@ class Power(NamedTuple):
     high: float
 
 
-def check(rows: Sequence[Row]) -> list[Claim]:
+def claims(rows: Sequence[Row]) -> list[Claim]:
     """Compare the measured averages with the bounds."""
     runs = Descent.from_rows(rows)
     ratios = [run.bound / run.measured for run in runs]

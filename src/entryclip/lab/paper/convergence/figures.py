@@ -25,7 +25,7 @@ CAPTIONS = {
 BATCH_COLOURS = ("#e0a04f", RED, "#6b1f57")
 
 
-def draw(rows: Sequence[Row]) -> dict[str, "Figure"]:
+def figures(rows: Sequence[Row]) -> dict[str, "Figure"]:
     """Draw measured averages and bounds, one panel per theorem."""
     from ...engine.figures import panels
 

@@ -6,15 +6,17 @@ learning rate. The control for this is `preserve_rms=True`, which restores the u
 """
 
 from ...engine.study import Study
-from . import claims, figures, study
+from . import study
+from .claims import claims
+from .figures import CAPTIONS, figures
 
 STUDY = Study(
     name="learning-rate",
     title="Learning rate and clipping",
     config=study.LearningRateConfig,
     run_unit=study.run_unit,
-    figures=figures.draw,
-    captions=figures.CAPTIONS,
-    claims=claims.check,
+    figures=figures,
+    captions=CAPTIONS,
+    claims=claims,
     row_modules=(study,),
 )

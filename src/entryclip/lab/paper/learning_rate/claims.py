@@ -12,7 +12,7 @@ from .study import TrainingRun
 LossCurve = dict[float, list[float]]  # the final losses of all seeds, by learning rate
 
 
-def check(rows: Sequence[Row]) -> list[Claim]:
+def claims(rows: Sequence[Row]) -> list[Claim]:
     """Compare the best learning rates and the lowest losses of the methods."""
     runs = TrainingRun.from_rows(rows)
     curves = loss_curves(runs)

@@ -19,7 +19,7 @@ CAPTIONS = {
 }
 
 
-def draw(rows: Sequence[Row]) -> dict[str, "Figure"]:
+def figures(rows: Sequence[Row]) -> dict[str, "Figure"]:
     """Draw the loss against the learning rate, one curve per method."""
     from ...engine.figures import panels
 

@@ -6,15 +6,17 @@ the same descent lemma gives with the exact bias and variance.
 """
 
 from ...engine.study import Study
-from . import claims, figures, study
+from . import study
+from .claims import claims
+from .figures import CAPTIONS, figures
 
 STUDY = Study(
     name="looseness",
     title="How loose the bounds are",
     config=study.LoosenessConfig,
     run_unit=study.run_unit,
-    figures=figures.draw,
-    captions=figures.CAPTIONS,
-    claims=claims.check,
+    figures=figures,
+    captions=CAPTIONS,
+    claims=claims,
     row_modules=(study,),
 )

@@ -6,7 +6,7 @@ from ...engine.study import Claim, Row
 from .study import EntryBounds, RateBounds
 
 
-def check(rows: Sequence[Row]) -> list[Claim]:
+def claims(rows: Sequence[Row]) -> list[Claim]:
     """Compare the bounds on bias, variance and rate with the exact values."""
     entries = EntryBounds.from_rows(rows)
     cost = [rate.cost for rate in RateBounds.from_rows(rows)]

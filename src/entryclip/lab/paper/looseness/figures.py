@@ -18,7 +18,7 @@ CAPTIONS = {
 }
 
 
-def draw(rows: Sequence[Row]) -> dict[str, "Figure"]:
+def figures(rows: Sequence[Row]) -> dict[str, "Figure"]:
     """Draw bounds and exact values over the threshold, and the rates over alpha."""
     from ...engine.figures import panels
 

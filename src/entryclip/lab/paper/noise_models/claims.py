@@ -26,7 +26,7 @@ RATES = {
 }
 
 
-def check(rows: Sequence[Row]) -> list[Claim]:
+def claims(rows: Sequence[Row]) -> list[Claim]:
     """Check what is said of the spectrum, of single values of R-hat, and of the rates."""
     summaries = {summary.model: summary for summary in ModelSummary.from_rows(rows)}
     beyond = [draw.normalized > 10 for draw in NoiseDraw.from_rows(rows) if draw.model == "Gaussian"]

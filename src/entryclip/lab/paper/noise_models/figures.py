@@ -29,7 +29,7 @@ QUANTITIES = {"r_max": r"$r_{\max}$", "r": "$r$", "ratio": "$R$", "normalized": 
 NOISE_COLOURS = {"Gaussian": GREY, "spike": RED, "aligned": BLUE}
 
 
-def draw(rows: Sequence[Row]) -> dict[str, "Figure"]:
+def figures(rows: Sequence[Row]) -> dict[str, "Figure"]:
     """Draw three strips with a panel per model, and the rates."""
     summaries, draws = ModelSummary.from_rows(rows), NoiseDraw.from_rows(rows)
     return {

@@ -5,15 +5,17 @@ that smooth shrinkage damps more beyond tau. In fact it damps more at every othe
 """
 
 from ...engine.study import Study
-from . import claims, figures, study
+from . import study
+from .claims import claims
+from .figures import CAPTIONS, figures
 
 STUDY = Study(
     name="operators",
     title="Entry-wise operators",
     config=study.OperatorsConfig,
     run_unit=study.run_unit,
-    figures=figures.draw,
-    captions=figures.CAPTIONS,
-    claims=claims.check,
+    figures=figures,
+    captions=CAPTIONS,
+    claims=claims,
     row_modules=(study,),
 )

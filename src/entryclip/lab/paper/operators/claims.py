@@ -31,7 +31,7 @@ class Curves:
         return Curve(*np.array([(point.x, point.output, point.factor) for point in mine]).T)
 
 
-def check(rows: Sequence[Row]) -> list[Claim]:
+def claims(rows: Sequence[Row]) -> list[Claim]:
     """Compare the damping factors of hard clipping at tau/e and of smooth shrinkage at tau."""
     curves = Curves(rows)
     tau = curves.tau

@@ -23,7 +23,7 @@ CAPTIONS = {
 }
 
 
-def draw(rows: Sequence[Row]) -> dict[str, "Figure"]:
+def figures(rows: Sequence[Row]) -> dict[str, "Figure"]:
     """Draw the paper's two figures."""
     curves = Curves(rows)
     return {"clipping_ops": _outputs(curves), "clipping_comparison": _comparison(curves)}

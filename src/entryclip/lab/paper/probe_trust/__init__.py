@@ -5,7 +5,9 @@ the other half of the samples, and with the paper's, the plain mean of all sampl
 """
 
 from ...engine.study import Study
-from . import claims, figures, study
+from . import study
+from .claims import claims, tables
+from .figures import CAPTIONS, figures
 
 STUDY = Study(
     name="probe-trust",
@@ -13,9 +15,9 @@ STUDY = Study(
     config=study.ProbeTrustConfig,
     units=study.units,
     run_unit=study.run_unit,
-    figures=figures.draw,
-    captions=figures.CAPTIONS,
-    claims=claims.check,
-    tables=claims.tables,
+    figures=figures,
+    captions=CAPTIONS,
+    claims=claims,
+    tables=tables,
     row_modules=(study,),
 )

@@ -20,7 +20,7 @@ LABELS = {
 }
 
 
-def check(rows: Sequence[Row]) -> list[Claim]:
+def claims(rows: Sequence[Row]) -> list[Claim]:
     """Check the shares of layers that the probe flags, and R-hat where it misleads."""
     layers = ProbedLayer.from_rows(rows)
     return [*_of_flags(layers), *_of_r_hat(layers), _of_heavy_factors(layers)]

@@ -25,7 +25,7 @@ CAPTIONS = {
 RATIO_COLOURS = {"gaussian": GREY, "aligned": BLUE, "heavy_low_rank": OLIVE, "cauchy": RED}
 
 
-def draw(rows: Sequence[Row]) -> dict[str, "Figure"]:
+def figures(rows: Sequence[Row]) -> dict[str, "Figure"]:
     """Draw bars of the verdicts, ranges of the spiked samples, and R-hat over k."""
     from ...engine.figures import panels
 

@@ -23,7 +23,7 @@ class BestClips:
         return self._best[noise, clip]
 
 
-def check(rows: Sequence[Row]) -> list[Claim]:
+def claims(rows: Sequence[Row]) -> list[Claim]:
     """Answer the paper's title question under each noise, and check what the answer rests on."""
     best = BestClips(rows)
     return [*_of_entrywise_clips(best), _of_the_norm(best), *_of_spectral_clips(best)]

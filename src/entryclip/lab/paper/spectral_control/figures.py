@@ -18,7 +18,7 @@ CAPTIONS = {
 }
 
 
-def draw(rows: Sequence[Row]) -> dict[str, "Figure"]:
+def figures(rows: Sequence[Row]) -> dict[str, "Figure"]:
     """Draw the errors of sigma_1 and the shares of the top direction kept, noise by noise and clip by clip."""
     from ...engine.figures import panels
 

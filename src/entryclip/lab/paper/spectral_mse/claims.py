@@ -41,7 +41,7 @@ class Errors:
         return {name: chosen.spectral / best.spectral for name, (chosen, best) in pairs.items()}
 
 
-def check(rows: Sequence[Row]) -> list[Claim]:
+def claims(rows: Sequence[Row]) -> list[Claim]:
     """Check that the bound holds, where it is tight, and where its minimum helps sigma_1."""
     errors = Errors(rows)
     worst = max(error.tightest for error in errors.all)

@@ -23,7 +23,7 @@ MARKERS = {"none": "*", "hard": "s", "smooth": "o"}
 LINES = {"hard": "--", "smooth": "-"}
 
 
-def draw(rows: Sequence[Row]) -> dict[str, "Figure"]:
+def figures(rows: Sequence[Row]) -> dict[str, "Figure"]:
     """Draw the ratio of the bound's two sides against R-hat, and the effect of clipping on sigma_1."""
     from ...engine.figures import panels
 

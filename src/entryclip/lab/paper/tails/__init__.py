@@ -6,15 +6,17 @@ the hardest case.
 """
 
 from ...engine.study import Study
-from . import claims, figures, study
+from . import study
+from .claims import claims
+from .figures import CAPTIONS, figures
 
 STUDY = Study(
     name="tails",
     title="Tail index",
     config=study.TailsConfig,
     run_unit=study.run_unit,
-    figures=figures.draw,
-    captions=figures.CAPTIONS,
-    claims=claims.check,
+    figures=figures,
+    captions=CAPTIONS,
+    claims=claims,
     row_modules=(study,),
 )

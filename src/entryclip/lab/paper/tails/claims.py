@@ -17,7 +17,7 @@ class Accuracy(NamedTuple):
     covered: float
 
 
-def check(rows: Sequence[Row]) -> list[Claim]:
+def claims(rows: Sequence[Row]) -> list[Claim]:
     """Check the verdicts on the laws and their mixtures, and the intervals."""
     found = accuracies(TailEstimate.from_rows(rows))
     groups = {

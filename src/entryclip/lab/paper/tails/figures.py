@@ -22,7 +22,7 @@ CAPTIONS = {
 LAW_COLOURS = dict(zip(TRUE_INDEX, (GREY, OLIVE, GREEN, BLUE, RED), strict=True))
 
 
-def draw(rows: Sequence[Row]) -> dict[str, "Figure"]:
+def figures(rows: Sequence[Row]) -> dict[str, "Figure"]:
     """Draw the Hill plots and the shares of right and wrong verdicts."""
     from ...engine.figures import panels
 
