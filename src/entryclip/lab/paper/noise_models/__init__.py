@@ -1,5 +1,6 @@
-"""Which kinds of noise localize in single entries? The synthetic columns of `fig:noise_models`, and the rates of
-`tab:localization-regimes`.
+"""Which kinds of noise are localized in single entries? (fig:noise_models, tab:localization-regimes)
+
+The study draws the synthetic columns of the paper's figure and measures the rates of its table.
 
 The paper does not give the gradient G of the synthetic columns. Here it is a Gaussian matrix plus one strong direction.
 The paper's table states its rates for flat u, v "in expectation", where the mean of R does not exist. Here medians are

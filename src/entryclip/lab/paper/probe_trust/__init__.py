@@ -1,7 +1,7 @@
 """How often is the probe right? Layers with synthetic gradient noise, contaminated and clean, at 64 samples.
 
-The study also shows what R-hat makes of these layers: with the probe's signal, a median of means with its noise from
-the other half of the samples, and with the paper's, the plain mean of all samples.
+The study also measures R-hat of these layers in two ways. The probe takes a median of means over one half of the
+samples as the signal, and the noise from the other half. The paper takes the plain mean of all samples as the signal.
 """
 
 from ...engine.study import Study
