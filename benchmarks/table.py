@@ -7,10 +7,10 @@ from typing import Any
 
 from entryclip.lab.engine.files import write_text
 from entryclip.lab.engine.store import load_rows
+from entryclip.lab.paper.pretraining.claims import claims
 from entryclip.lab.paper.pretraining.savings import curves
-from entryclip.lab.paper.pretraining.table import against, reported, tuned
-from entryclip.lab.paper.pretraining.verdicts import claims
-from entryclip.lab.paper.regression.table import markdown as regression_table
+from entryclip.lab.paper.pretraining.tables import against, reported, tuned
+from entryclip.lab.paper.regression.results import markdown as regression_table
 from entryclip.lab.paper.spectral_control.claims import markdown_table as control_table
 
 ROOT = Path(__file__).parent.parent

@@ -3,7 +3,8 @@ import re
 
 import pytest
 
-from entryclip.cli import main
+from entryclip import lab
+from entryclip.cli import app, main
 from entryclip.lab import paper as experiments
 
 
@@ -16,7 +17,7 @@ def test_reproduce_all_says_where_the_report_is_and_shows_the_claims(tmp_path, c
     assert "Claims, and what was measured" in printed
     assert "holds" in printed
     page = (tmp_path / "report.html").read_text()
-    captions = [caption for name in experiments.NAMES for caption in experiments.find(name).CAPTIONS]
+    captions = [caption for name in experiments.NAMES for caption in experiments.find(name).captions]
     assert page.count("<svg") == len(captions)
     for name in experiments.NAMES:
         assert name in printed
@@ -36,7 +37,7 @@ def test_sweep_says_where_its_rows_are(tmp_path, capsys):
     printed = capsys.readouterr().out
     (rows,) = (tmp_path / "sweeps").glob("*/rows.jsonl")
     assert f"rows: {rows}\nreport: {tmp_path}/report.html\n" in printed
-    assert experiments.load(rows.parent).groupby(["tau", "points"]).size().to_dict() == {(1.0, 7): 28, (2.0, 7): 28}
+    assert lab.load(rows.parent).groupby(["tau", "points"]).size().to_dict() == {(1.0, 7): 28, (2.0, 7): 28}
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -52,6 +53,7 @@ def test_help_names_the_experiments_and_the_choices(capsys, command):
         main([command, "--help"])
     assert end.value.code == 0
     text = re.sub(r"[\s│]+", " ", capsys.readouterr().out)
+    assert app.COMMANDS  # imported with all names, whatever the tests above replaced
     assert all(name in text for name in experiments.NAMES)
     assert "goes on where it was" in text
     assert "refuse, recompute or keep" in text

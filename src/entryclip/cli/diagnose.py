@@ -45,12 +45,12 @@ def diagnose(
         out: the folder for the results
     """
     from ..diagnostics import probe
+    from ..lab.diagnosis import FOLDER, DiagnosisConfig, save_diagnosis
     from ..lab.engine.store import check_folder
-    from ..lab.report.diagnosis import FOLDER, Config, save_diagnosis
 
     check_folder(out)
     name = _name(source, checkpoint)
-    config = Config(source or str(checkpoint), where, directions, samples)
+    config = DiagnosisConfig(source or str(checkpoint), where, directions, samples)
     model, loss, batches = load(source) if source else _trained(checkpoint, data)
     start = time.perf_counter()
     with _progress() as progress:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from tyro.conf import arg
 
-from ..lab import paper as experiments
-from ..lab.engine.runner import BACKENDS, STALE
+from ..lab import paper
+from ..lab.engine.runner import Backend, OnStale
 from .options import ONE_PER_CORE, Experiment, Folder, Jobs, Stale
 from .report import report
 from .terminal import check_choice, say
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., object])
 Fields = Annotated[tuple[tuple[str, ...], ...], arg(metavar="FIELD=V1,V2 ...")]
 Changes = Annotated[tuple[tuple[str, ...], ...], arg(name="set", metavar="FIELD=VALUE ...")]
-Backend = Annotated[str, arg(metavar="{" + ",".join(BACKENDS) + "}")]
+BackendName = Annotated[str, arg(metavar="{" + ",".join(Backend) + "}")]
 Cluster = Annotated[str, arg(metavar="ADDRESS")]
 
 
 def _lists_experiments(command: Command) -> Command:
-    command.__doc__ = (command.__doc__ or "").replace("NAMES", ", ".join(experiments.NAMES))
+    command.__doc__ = (command.__doc__ or "").replace("NAMES", ", ".join(paper.NAMES))
     return command
 
 
@@ -52,14 +52,16 @@ def reproduce(
         stale: what to do with results of other code or versions: refuse, recompute or keep
         changes: fields of the experiment's config that differ from their defaults, as steps=100
     """
+    from ..lab.engine.grid import single_values
     from ..lab.engine.reproduce import reproduce_all
 
-    names = experiments.NAMES if name == "all" else (experiments.check_name(name),)
+    names = paper.NAMES if name == "all" else (paper.check_name(name),)
     if changes and name == "all":
         raise ValueError("--set is for one experiment: each has its own fields")
     with _options(out, quick, jobs, stale) as options:
-        options.changes = _single_values(name, [each for several in changes for each in several])
-        failed = reproduce_all(names, out, options)
+        if changes:
+            options.changes = single_values(paper.find(name), [each for several in changes for each in several])
+        failed = reproduce_all([paper.find(each) for each in names], out, options)
     _show_failures(failed)
     _show_claims(out, [each for each in names if (out / each / "record.json").exists()])
     return report(out) or bool(failed)
@@ -74,7 +76,7 @@ def sweep(
     out: Folder = Path("out"),
     jobs: Jobs = ONE_PER_CORE,
     stale: Stale = "refuse",
-    backend: Backend = "loky",
+    backend: BackendName = "loky",
     cluster: Cluster = "",
 ) -> int:
     """Run an experiment for every combination of values of its config's fields.
@@ -91,28 +93,17 @@ def sweep(
         backend: where to run: loky (processes here), dask or ray
         cluster: the address of a Dask scheduler or Ray head; one is started here unless given
     """
-    from ..lab.engine.sweep import grid
+    from ..lab.engine.grid import grid
     from ..lab.engine.sweep import sweep as run
 
-    values = grid(experiments.check_name(name), [each for several in over for each in several])
-    check_choice("--backend", backend, BACKENDS)
+    study = paper.find(name)
+    values = grid(study, [each for several in over for each in several])
+    check_choice("--backend", backend, tuple(Backend))
     with _options(out, quick, jobs, stale) as options:
-        folder, failed = run(name, values, out, options, backend=backend, cluster=cluster or None)
+        folder, failed = run(study, values, out, options, backend=Backend(backend), cluster=cluster or None)
     _show_failures(failed)
     say(f"rows: {folder / 'rows.jsonl'}")
     return report(out) or bool(failed)
-
-
-def _single_values(name: str, texts: Sequence[str]) -> dict[str, object]:
-    from ..lab.engine.sweep import grid
-
-    if not texts:
-        return {}
-    values = grid(name, texts)
-    for field, several in values.items():
-        if len(several) > 1:
-            raise ValueError(f"--set takes one value for {field}, got {len(several)}; `entryclip sweep` takes several")
-    return {field: value for field, (value,) in values.items()}
 
 
 @contextmanager
@@ -133,7 +124,7 @@ def _options(out: Path, quick: bool, jobs: int, stale: str) -> Iterator["Options
 
     if jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {jobs}")
-    check_choice("--stale", stale, STALE)
+    check_choice("--stale", stale, tuple(OnStale))
     check_folder(out)
     times = TimeElapsedColumn(), TextColumn("to go"), TimeRemainingColumn()
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *times
@@ -144,12 +135,12 @@ def _options(out: Path, quick: bool, jobs: int, stale: str) -> Iterator["Options
             bar.console.print(line, soft_wrap=True, highlight=False, markup=False)
 
         def advance(outcome: "Outcome") -> None:
-            bar.update(task, advance=1, description=outcome.unit.experiment)
+            bar.update(task, advance=1, description=outcome.unit.study.name)
 
         def start(finished: int, total: int) -> None:
             bar.update(task, total=total, completed=finished)
 
-        yield Options(quick, jobs, stale, say=print_above, started=start, progress=advance)
+        yield Options(quick, jobs, OnStale(stale), say=print_above, started=start, progress=advance)
 
 
 def _show_failures(failed: Sequence["Outcome"]) -> None:
@@ -168,8 +159,8 @@ def _show_claims(results: Path, names: Sequence[str]) -> None:
 
     table = Table("experiment", "claim", "measured", "", title="Claims, and what was measured")
     for name in names:
-        for claim in load_record(results / name)["claims"]:
-            verdict = "[green]holds[/]" if claim["holds"] else "[red]does not hold[/]"
-            table.add_row(name, escape(claim["claim"]), escape(claim["measured"]), verdict)
+        for claim in load_record(results / name).claims:
+            verdict = "[green]holds[/]" if claim.holds else "[red]does not hold[/]"
+            table.add_row(name, escape(claim.claim), escape(claim.measured), verdict)
     if table.row_count:
         Console().print(table)

@@ -5,10 +5,10 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from ..lab.engine.runner import STALE, cores
+from ..lab.engine.runner import OnStale, cores
 
 Folder = Annotated[Path, arg(metavar="FOLDER")]
 Experiment = Annotated[str, arg(metavar="EXPERIMENT")]
 Jobs = Annotated[int, arg(metavar="N")]
-Stale = Annotated[str, arg(metavar="{" + ",".join(STALE) + "}")]
+Stale = Annotated[str, arg(metavar="{" + ",".join(OnStale) + "}")]
 ONE_PER_CORE = cores()  # jobs, unless told otherwise

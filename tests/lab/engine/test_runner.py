@@ -10,7 +10,7 @@ import sys
 import pytest
 import toy
 
-from entryclip.lab import paper as experiments
+from entryclip import lab
 
 GRID = "sweep", "toy", "--over", "count=8", "seconds=0.25"
 
@@ -135,7 +135,7 @@ def test_a_full_disk_is_said_and_leaves_a_store_that_goes_on(commands, tmp_path)
     assert all(json.loads(path.read_text())["rows"] for path in kept)  # what is there is whole
     assert f"{len(kept)} of 4 units are there and skipped" in (tmp_path / "second").read_text()
     (folder,) = (tmp_path / "whole" / "sweeps").iterdir()
-    assert len(experiments.load(folder)) == 4 * 2500
+    assert len(lab.load(folder)) == 4 * 2500
 
 
 CLUSTER = """

@@ -1,26 +1,29 @@
+import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
 import pytest
 
-from entryclip.lab import paper as experiments
+from entryclip import lab
 from entryclip.lab.engine.files import read_sealed
+from entryclip.lab.engine.grid import grid
 from entryclip.lab.engine.reproduce import Options
-from entryclip.lab.engine.sweep import grid, sweep
-from entryclip.lab.paper.operators import study as operators
+from entryclip.lab.engine.sweep import sweep
+
+OPERATORS = lab.paper.find("operators")
 
 
 def test_one_row_per_point_of_the_grid_and_row_of_the_experiment(tmp_path):
     lines = []
     points = {"points": [7, 9], "tau": [2.0]}
-    folder, failed = sweep("operators", points, tmp_path, Options(jobs=1, say=lines.append))
-    frame = experiments.load(folder)
+    folder, failed = sweep(OPERATORS, points, tmp_path, Options(jobs=1, say=lines.append))
+    frame = lab.load(folder)
     assert failed == []
     assert frame.groupby("points").size().to_dict() == {7: 28, 9: 36}
     assert set(frame["tau"]) == {2.0}
-    expected = list(operators.run(operators.Config(points=7, tau=2.0)))
+    expected = list(OPERATORS.run_unit(OPERATORS.config(points=7, tau=2.0), {}))
     assert frame[frame["points"] == 7].drop(columns=["points", "tau"]).to_dict("records") == expected
-    again, _ = sweep("operators", points, tmp_path, Options(jobs=1, say=lines.append))
+    again, _ = sweep(OPERATORS, points, tmp_path, Options(jobs=1, say=lines.append))
     assert again == folder
     assert lines == ["operators: 2 of 2 units are there and skipped"]
     units = [read_sealed(path) for path in (tmp_path / "operators" / "units").glob("*.json")]
@@ -42,12 +45,12 @@ def test_one_row_per_point_of_the_grid_and_row_of_the_experiment(tmp_path):
 )
 def test_bad_grids(over, words):
     with pytest.raises(ValueError, match=words):
-        grid("operators", over)
+        grid(OPERATORS, over)
 
 
 def test_a_value_out_of_range_is_refused_before_anything_runs(tmp_path):
     with pytest.raises(ValueError, match=r"tau=-1\.0: tau must be positive"):
-        sweep("operators", grid("operators", ["tau=1,-1"]), tmp_path, Options())
+        sweep(OPERATORS, grid(OPERATORS, ["tau=1,-1"]), tmp_path, Options())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -59,12 +62,12 @@ class Config:
     names: tuple[str, ...] = ()
 
 
-def test_values_of_every_type(monkeypatch):
-    monkeypatch.setattr(operators, "Config", Config)
-    found = grid("operators", ["kind=hard,smooth", "on=true,false", "rate=none,0.5", "names=a:b,c"])
+def test_values_of_every_type():
+    study = dataclasses.replace(OPERATORS, config=Config)
+    found = grid(study, ["kind=hard,smooth", "on=true,false", "rate=none,0.5", "names=a:b,c"])
     expected = {"kind": ["hard", "smooth"], "on": [True, False], "rate": [None, 0.5], "names": [("a", "b"), ("c",)]}
     assert found == expected
     with pytest.raises(ValueError, match="kind = 'soft' is not one of hard, smooth"):
-        grid("operators", ["kind=soft"])
+        grid(study, ["kind=soft"])
     with pytest.raises(ValueError, match="on = '1' is not one of true, false"):
-        grid("operators", ["on=1"])
+        grid(study, ["on=1"])

@@ -1,32 +1,38 @@
 """One unit and its file: what is trusted, what is done again."""
 
+import dataclasses
 import json
-import sys
 
 import pytest
 import toy
 
-from entryclip.lab import paper as experiments
 from entryclip.lab.engine import provenance
 from entryclip.lab.engine.files import locked, read_sealed, write_sealed
 from entryclip.lab.engine.reproduce import Options, reproduce_all
-from entryclip.lab.engine.runner import execute, plan
+from entryclip.lab.engine.runner import OnStale, execute, plan
 from entryclip.lab.engine.store import load_record, load_rows
-from entryclip.lab.engine.units import Unit, attempt, read, split
+from entryclip.lab.engine.units import State, Unit, attempt, first_units, read
 
 
 @pytest.fixture
-def known(monkeypatch, tmp_path):
-    """The toy is an experiment, of one unit, so that it is done in this process."""
-    monkeypatch.setitem(sys.modules, "entryclip.lab.paper.toy", toy)
-    monkeypatch.setattr(experiments, "NAMES", (*experiments.NAMES, "toy"))
+def one(monkeypatch, tmp_path):
+    """The toy with one unit, so that it is done in this process."""
     monkeypatch.setenv("TOY_LOG", str(tmp_path / "log"))
-    monkeypatch.setattr(toy.Config, "quick", classmethod(lambda cls: cls(count=1)))
+    return quick(count=1)
+
+
+def quick(**fields):
+    """The toy with a quick config of these fields."""
+
+    class Config(toy.Config):
+        quick = classmethod(lambda cls: cls(**fields))
+
+    return dataclasses.replace(toy.STUDY, config=Config)
 
 
 @pytest.fixture
-def unit(known, tmp_path):
-    (unit,) = split("toy", toy.Config(count=1), tmp_path / "toy")
+def unit(one, tmp_path):
+    (unit,) = first_units(one, toy.Config(count=1), tmp_path / "toy")
     return unit
 
 
@@ -35,7 +41,7 @@ def times_done(tmp_path):
 
 
 def test_a_units_file_says_what_made_it(unit):
-    assert attempt(unit, wait=False).state == "done"
+    assert attempt(unit, wait=False).state is State.DONE
     found = read_sealed(unit.path)
     assert found["rows"] == toy.run_unit(unit.config, unit.piece)
     assert found["config"]["count"] == 1
@@ -43,7 +49,7 @@ def test_a_units_file_says_what_made_it(unit):
     assert found["versions"] == provenance.versions()
     assert {"commit", "code", "python", "machine", "seconds"} <= found.keys()
     assert [path.name for path in unit.path.parent.iterdir()] == [unit.path.name]  # no lock, no temporary file
-    assert attempt(unit, wait=False).state == "skipped"
+    assert attempt(unit, wait=False).state is State.SKIPPED
 
 
 def flip(path):
@@ -70,7 +76,7 @@ DAMAGES = {
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_a_damaged_or_foreign_file_is_named_and_done_again(unit, kind):
     attempt(unit, wait=False)
-    before = read(unit)["rows"]
+    before = read(unit).rows
     damage, words = DAMAGES[kind]
     damage(unit.path)
     found = plan([unit])
@@ -78,8 +84,8 @@ def test_a_damaged_or_foreign_file_is_named_and_done_again(unit, kind):
     (note,) = found.notes
     assert f"{unit.path} is {words}" in note
     assert "computed again" in note
-    assert execute([unit])[0].state == "done"
-    assert read(unit)["rows"] == before
+    assert execute([unit])[0].state is State.DONE
+    assert read(unit).rows == before
 
 
 def test_stale_temporary_files_are_cleared_by_the_next_writer(unit):
@@ -93,88 +99,88 @@ def test_stale_temporary_files_are_cleared_by_the_next_writer(unit):
 def test_a_unit_under_way_elsewhere_is_left_to_it(unit):
     with locked(unit.path, wait=False) as ours:
         assert ours
-        assert attempt(unit, wait=False).state == "busy"
-    assert attempt(unit, wait=True).state == "done"
+        assert attempt(unit, wait=False).state is State.BUSY
+    assert attempt(unit, wait=True).state is State.DONE
 
 
 def test_changed_config_is_another_unit(unit):
-    (other,) = split("toy", toy.Config(count=1, seconds=0.001), unit.folder)
+    (other,) = first_units(unit.study, toy.Config(count=1, seconds=0.001), unit.folder)
     assert other.path != unit.path
 
 
-def test_two_units_of_one_description_are_refused(known, tmp_path, monkeypatch):
-    monkeypatch.setattr(toy, "units", lambda config: [{"i": 0}, {"i": 0}])
+def test_two_units_of_one_description_are_refused(tmp_path):
+    twice = dataclasses.replace(toy.STUDY, units=lambda config: [{"i": 0}, {"i": 0}])
     with pytest.raises(ValueError, match="toy: two units have the same description"):
-        split("toy", toy.Config(), tmp_path)
-    monkeypatch.setattr(toy, "units", lambda config: [])
+        first_units(twice, toy.Config(), tmp_path)
+    empty = dataclasses.replace(toy.STUDY, units=lambda config: [])
     with pytest.raises(ValueError, match="toy: there are no units"):
-        split("toy", toy.Config(), tmp_path)
+        first_units(empty, toy.Config(), tmp_path)
 
 
 def test_units_of_other_code_or_versions_are_refused_recomputed_or_kept(unit):
     attempt(unit, wait=False)
-    found = read(unit)
+    found = read_sealed(unit.path)
     write_sealed(unit.path, {**found, "versions": {**found["versions"], "torch": "1.0"}, "code": "x", "commit": "abc"})
     with pytest.raises(ValueError, match=r"torch 1\.0 \(now .*the code at commit abc \(now .*--stale recompute"):
         plan([unit])
-    assert plan([unit], on_stale="keep").finished == [unit]
-    assert plan([unit], on_stale="recompute").to_do == [unit]
-    assert attempt(unit, wait=False).state == "done"
+    assert plan([unit], on_stale=OnStale.KEEP).finished == [unit]
+    assert plan([unit], on_stale=OnStale.RECOMPUTE).to_do == [unit]
+    assert attempt(unit, wait=False).state is State.DONE
     assert plan([unit]).finished == [unit]
 
 
-def test_a_failure_is_put_down_and_taken_back_by_success(known, tmp_path, monkeypatch):
-    unit = Unit("toy", toy.Config(count=1, raises=(0,)), {"i": 0, "seed": 10}, tmp_path / "toy")
+def test_a_failure_is_put_down_and_taken_back_by_success(tmp_path):
+    unit = Unit(toy.STUDY, toy.Config(count=1, raises=(0,)), {"i": 0, "seed": 10}, tmp_path / "toy")
     (outcome,) = execute([unit])
-    assert (outcome.state, outcome.reason) == ("failed", "ZeroDivisionError: unit 0 <b>divided</b> by zero")
+    assert (outcome.state, outcome.reason) == (State.FAILED, "ZeroDivisionError: unit 0 <b>divided</b> by zero")
     assert "run_unit" in read_sealed(unit.failure)["traceback"]
     assert not unit.path.exists()
-    monkeypatch.setattr(toy, "run_unit", lambda config, unit: [{"value": 1.0}])
-    assert execute([unit])[0].state == "done"
+    unit = dataclasses.replace(
+        unit, study=dataclasses.replace(toy.STUDY, run_unit=lambda config, piece: [{"value": 1}])
+    )
+    assert execute([unit])[0].state is State.DONE
     assert not unit.failure.exists()
 
 
-def test_reproduce_says_what_it_skips_and_redraws_what_only_looks_different(known, tmp_path, monkeypatch):
+def test_reproduce_says_what_it_skips_and_redraws_what_only_looks_different(one, tmp_path):
     lines = []
     options = Options(quick=True, say=lines.append)
-    assert reproduce_all(["toy"], tmp_path, options) == []
+    assert reproduce_all([one], tmp_path, options) == []
     assert (lines, times_done(tmp_path)) == ([], 1)
-    assert load_rows(tmp_path / "toy") == toy.run_unit(toy.Config.quick(), {"i": 0, "seed": 10})
+    assert load_rows(tmp_path / "toy") == toy.run_unit(toy.Config(count=1), {"i": 0, "seed": 10})
     done = times_done(tmp_path)
-    reproduce_all(["toy"], tmp_path, options)
+    reproduce_all([one], tmp_path, options)
     assert lines.pop() == f"toy: nothing to do, {tmp_path}/toy is complete"
     (tmp_path / "toy" / "rows.jsonl").write_text('{"value": 0}\n')  # not what the record says
-    reproduce_all(["toy"], tmp_path, options)
+    reproduce_all([one], tmp_path, options)
     assert lines.pop() == "toy: 1 of 1 units are there and skipped"
     assert load_rows(tmp_path / "toy")[0]["i"] == 0
-    record = load_record(tmp_path / "toy")
+    record = json.loads((tmp_path / "toy" / "record.json").read_text())
     (tmp_path / "toy" / "record.json").write_text(json.dumps({**record, "drawing": "other", "claims": []}))
-    reproduce_all(["toy"], tmp_path, options)
+    reproduce_all([one], tmp_path, options)
     assert "figures and claims are made again" in lines.pop()
-    assert load_record(tmp_path / "toy")["claims"] == record["claims"]
-    monkeypatch.setattr(toy.Config, "quick", classmethod(lambda cls: cls(count=1, seconds=0.01)))
-    reproduce_all(["toy"], tmp_path, options)
+    assert [dataclasses.asdict(each) for each in load_record(tmp_path / "toy").claims] == record["claims"]
+    reproduce_all([quick(count=1, seconds=0.01)], tmp_path, options)
     assert "are of another config and are replaced; its units are kept" in lines.pop()
     assert times_done(tmp_path) == done + 1
     assert len(list((tmp_path / "toy" / "units").glob("*.json"))) == 2
 
 
-def test_results_of_other_code_are_refused_also_without_their_units(known, tmp_path):
-    reproduce_all(["toy"], tmp_path, Options(quick=True))
+def test_results_of_other_code_are_refused_also_without_their_units(one, tmp_path):
+    reproduce_all([one], tmp_path, Options(quick=True))
     path = tmp_path / "toy" / "record.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "code": "other"}))
     with pytest.raises(ValueError, match=f"{tmp_path}/toy was made by the code at commit"):
-        reproduce_all(["toy"], tmp_path, Options(quick=True))
-    reproduce_all(["toy"], tmp_path, Options(quick=True, on_stale="keep"))
-    assert load_record(tmp_path / "toy")["code"] == "other"  # kept, and it still says so
-    reproduce_all(["toy"], tmp_path, Options(quick=True, on_stale="recompute"))
-    assert load_record(tmp_path / "toy")["code"] != "other"
+        reproduce_all([one], tmp_path, Options(quick=True))
+    reproduce_all([one], tmp_path, Options(quick=True, on_stale=OnStale.KEEP))
+    assert load_record(tmp_path / "toy").made_by.code == "other"  # kept, and it still says so
+    reproduce_all([one], tmp_path, Options(quick=True, on_stale=OnStale.RECOMPUTE))
+    assert load_record(tmp_path / "toy").made_by.code != "other"
 
 
-def test_a_failed_unit_keeps_the_results_that_were_there(known, tmp_path, monkeypatch):
-    reproduce_all(["toy"], tmp_path, Options(quick=True))
+def test_a_failed_unit_keeps_the_results_that_were_there(one, tmp_path):
+    reproduce_all([one], tmp_path, Options(quick=True))
     before = (tmp_path / "toy" / "rows.jsonl").read_bytes()
-    monkeypatch.setattr(toy.Config, "quick", classmethod(lambda cls: cls(count=1, diverges=(0,))))
-    (failed,) = reproduce_all(["toy"], tmp_path, Options(quick=True))
+    (failed,) = reproduce_all([quick(count=1, diverges=(0,))], tmp_path, Options(quick=True))
     assert "value = nan" in failed.reason
     assert (tmp_path / "toy" / "rows.jsonl").read_bytes() == before

@@ -1,4 +1,4 @@
-"""An experiment for the tests of the runner: units that take their time, raise, diverge or die on request."""
+"""A study for the tests of the runner: units that take their time, raise, diverge or die on request."""
 
 import hashlib
 import os
@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-TITLE = "Toy"
-CAPTIONS = {}
+import entryclip
+from entryclip.lab.engine.study import Claim, Study
 
 
 @dataclass(frozen=True)
@@ -49,20 +49,34 @@ def run_unit(config, unit):
     return [{"i": i, "part": part, "value": value} for part in range(config.size)]
 
 
-def plot(rows):
+def figures(rows):
     return {}
 
 
 def claims(rows):
-    return [{"claim": "all are there", "measured": f"{len(rows)} rows", "holds": len(rows) > 0}]
+    return [Claim("all are there", f"{len(rows)} rows", len(rows) > 0)]
 
 
 def tables(rows):
     return {"The values of <all> units.": [{"unit": row["i"], "value": row["value"]} for row in rows[:50]]}
 
 
+STUDY = Study(
+    name="toy",
+    title="Toy",
+    config=Config,
+    run_unit=run_unit,
+    figures=figures,
+    captions={},
+    claims=claims,
+    row_modules=(sys.modules[__name__],),
+    units=units,
+    tables=tables,
+)
+
+
 def register():
-    """Make `entryclip` know this experiment, in this process."""
+    """Make `entryclip` know this study, in this process."""
     experiments = sys.modules["entryclip.lab.paper"]
 
     sys.modules["entryclip.lab.paper.toy"] = sys.modules[__name__]
@@ -100,7 +114,8 @@ class Commands:
         self.out, self.log, site = folder / "out", folder / "log", folder / "site"
         site.mkdir()
         (site / "sitecustomize.py").write_text(SITE)
-        path = os.pathsep.join([str(site), str(Path(__file__).parent)])
+        source = Path(entryclip.__file__).parents[1]
+        path = os.pathsep.join(map(str, (site, Path(__file__).parent, source)))
         self.environment = {**os.environ, "PYTHONPATH": path, "TOY_LOG": str(self.log), "COLUMNS": "200"}
 
     def line(self, *arguments):

@@ -6,21 +6,22 @@ import dataclasses
 import pytest
 
 from entryclip.lab.lm.train.run import Run
-from entryclip.lab.paper.noise_structure import study, verdicts
-from entryclip.lab.paper.noise_structure.config import Config
-from entryclip.lab.paper.noise_structure.halves import arms
+from entryclip.lab.paper.noise_structure import STUDY
+from entryclip.lab.paper.noise_structure.claims import final_losses
+from entryclip.lab.paper.noise_structure.clipped_parameters import clipped_parameters
+from entryclip.lab.paper.noise_structure.study import NoiseStructureConfig
 
 
 @pytest.fixture(scope="module")
 def config(shards):
     sizes = {"steps": 16, "stages": (4, 16), "samples": 12, "directions": 2, "clipped_steps": 4, "eval_tokens": 256}
-    return dataclasses.replace(Config.quick(), data=str(shards), length=32, seeds=1, **sizes)
+    return dataclasses.replace(NoiseStructureConfig.quick(), data=str(shards), length=32, seeds=1, **sizes)
 
 
 @pytest.fixture(scope="module")
 def rows(config):
-    found = [row for unit in study.units(config) for row in study.run_unit(config, unit)]
-    return found + [row for unit in study.next_units(config, found) for row in study.run_unit(config, unit)]
+    found = [row for unit in STUDY.units(config) for row in STUDY.run_unit(config, unit)]
+    return found + [row for unit in STUDY.next_units(config, found) for row in STUDY.run_unit(config, unit)]
 
 
 def test_every_hidden_matrix_is_probed_at_every_stage(config, rows):
@@ -37,7 +38,7 @@ def test_every_hidden_matrix_is_probed_at_every_stage(config, rows):
 
 
 def test_the_halves_are_all_hidden_parameters_once_and_in_the_order_of_r_hat(rows):
-    found = arms(rows)
+    found = clipped_parameters(rows)
     assert set(found) == {"none", "all", "high", "low"}
     assert sorted(found["high"] + found["low"]) == list(found["all"])
     assert not found["none"]
@@ -45,7 +46,7 @@ def test_the_halves_are_all_hidden_parameters_once_and_in_the_order_of_r_hat(row
     made = copy.deepcopy([row for row in rows if row["kind"] == "matrix"])
     for row in made:
         row["r_hat"] = [5.0 if "mlp" in row["matrix"] else 0.1, 1.0]
-    assert all("mlp" in name for name in arms(made)["high"])
+    assert all("mlp" in name for name in clipped_parameters(made)["high"])
 
 
 def test_with_advice_for_some_there_are_arms_for_it(rows):
@@ -53,13 +54,13 @@ def test_with_advice_for_some_there_are_arms_for_it(rows):
     for row in made:
         if row["matrix"] == "blocks.1.attn.qkv_w.v":
             row["verdict"] = "spikes"
-    found = arms(made)
+    found = clipped_parameters(made)
     assert found["advised"] == ("blocks.1.attn.qkv_w",)
     assert sorted(found["advised"] + found["not advised"]) == list(found["all"])
 
 
 def test_no_clip_is_the_plain_optimizer_and_all_is_the_method(config, rows):
-    final = verdicts.final_losses(rows)
+    final = final_losses(rows)
     assert set(final) == {"post-smooth-rms", "pre-smooth"}
     for method, baseline in (("post-smooth-rms", "adamw"), ("pre-smooth", "muon")):
         for arm, name in (("none", baseline), ("all", method)):
@@ -79,7 +80,7 @@ def test_claims_follow_the_rows(rows):
         if row["kind"] == "clipped":
             row["val_loss"] = {"none": 3.0, "all": 2.9, "high": 2.8, "low": 2.95}[row["arm"]]
     twins = [{**row, "seed": 3} for row in made if row["kind"] == "clipped"]
-    assert all(claim["holds"] for claim in verdicts.claims(made + twins))
+    assert all(claim.holds for claim in STUDY.claims(made + twins))
     even = {"r_hat": [1.0, 1.0]}
     for row in made:
         if row["kind"] == "matrix":
@@ -87,7 +88,7 @@ def test_claims_follow_the_rows(rows):
         if row["kind"] == "clipped":
             row["val_loss"] = 3.0
     twins = [{**row, "seed": 3} for row in made if row["kind"] == "clipped"]
-    assert not any(claim["holds"] for claim in verdicts.claims(made + twins))
+    assert not any(claim.holds for claim in STUDY.claims(made + twins))
 
 
 def test_a_run_that_diverged_is_worse_than_all_others(rows):
@@ -95,15 +96,15 @@ def test_a_run_that_diverged_is_worse_than_all_others(rows):
     for row in made:
         if row["kind"] == "clipped" and row["arm"] == "all":
             row["val_loss"] = None
-    helps = [claim for claim in verdicts.claims(made) if "advises nowhere" in claim["claim"]]
+    helps = [claim for claim in STUDY.claims(made) if "advises nowhere" in claim.claim]
     assert len(helps) == 2
-    assert not any(claim["holds"] for claim in helps)
-    assert study.plot(made).keys() == study.CAPTIONS.keys()
+    assert not any(claim.holds for claim in helps)
+    assert STUDY.figures(made).keys() == STUDY.captions.keys()
 
 
 def test_figures(rows):
-    assert study.plot(rows).keys() == study.CAPTIONS.keys()
-    assert "where" not in study.plot([row for row in rows if row["kind"] != "clipped"])
+    assert STUDY.figures(rows).keys() == STUDY.captions.keys()
+    assert "where" not in STUDY.figures([row for row in rows if row["kind"] != "clipped"])
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_figures(rows):
 )
 def test_what_is_needed_at_the_end_is_checked_before_the_training(config, changes, words):
     with pytest.raises(ValueError, match=words):
-        next(study.run_unit(dataclasses.replace(config, **changes), {"kind": "noise"}))
+        next(STUDY.run_unit(dataclasses.replace(config, **changes), {"kind": "noise"}))
 
 
 @pytest.mark.parametrize(
@@ -130,4 +131,4 @@ def test_what_is_needed_at_the_end_is_checked_before_the_training(config, change
 )
 def test_bad_configs(changes, words):
     with pytest.raises(ValueError, match=words):
-        Config(**changes)
+        NoiseStructureConfig(**changes)

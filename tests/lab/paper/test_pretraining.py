@@ -11,10 +11,10 @@ import pytest
 from entryclip.lab.engine.reproduce import Options, reproduce_all
 from entryclip.lab.engine.store import load_record, load_rows
 from entryclip.lab.lm.data.prepare import prepare
-from entryclip.lab.paper.pretraining import study as pretraining
-from entryclip.lab.paper.pretraining.config import HEADLINE, POST, PRE, Config
+from entryclip.lab.paper.pretraining import STUDY
 from entryclip.lab.paper.pretraining.savings import Curves, crossing, curves, difference, saving
-from entryclip.lab.paper.pretraining.search import Trial, at_edge, best, next_trial
+from entryclip.lab.paper.pretraining.search import Trial, at_edge, best, next_trial, trials_of
+from entryclip.lab.paper.pretraining.study import HEADLINE, POST, PRE, PretrainingConfig
 
 
 def searched(method, loss, count, rates=(2e-3, 4e-3, 8e-3), level=None):
@@ -99,7 +99,7 @@ def test_the_figure_compares_over_the_seeds_both_have():
     rows = [{"stage": "tuning", "method": "adamw", "lr": 1e-3, "level": None, "last": True, "val_loss": 5.0}]
     rows += run("adamw", 1, losses[0]) + run("adamw", 2, losses[1])
     rows += run("post-smooth", 1, made([0.0], shift=10).losses[0])
-    last = pretraining.plot(rows)["nano-gpt-result"].axes[-1]
+    last = STUDY.figures(rows)["nano-gpt-result"].axes[-1]
     assert [text.get_text() for text in last.get_legend().get_texts()] == ["AdamW", "AdamW, smooth shrinkage: 1.111"]
     ends = {line.get_label(): line.get_ydata()[-1] for line in last.lines}
     assert ends["AdamW, smooth shrinkage: 1.111"] - ends["AdamW"] == pytest.approx(-0.5)
@@ -120,22 +120,22 @@ def test_a_method_that_diverged_wins_no_comparison(whole):
     lost = tuple({1, 2, 3} - set(whole))
     rows = [*diverging("adamw", 0.01, 100), *diverging("post-smooth", 0.02, 80, lost)]
     rows += [*diverging("post-smooth", 0.02, 100, whole), *diverging("post-hard", 0.009, 100)]
-    found = pretraining.claims(rows)
-    assert [claim["holds"] for claim in found] == [False, False]
-    assert found[0]["measured"].startswith("saving none")
-    assert "final loss a run diverged (3 seeds)" in found[0]["measured"]
-    (lines,) = pretraining.tables(rows).values()
+    found = STUDY.claims(rows)
+    assert [claim.holds for claim in found] == [False, False]
+    assert found[0].measured.startswith("saving none")
+    assert "final loss a run diverged (3 seeds)" in found[0].measured
+    (lines,) = STUDY.tables(rows).values()
     assert lines[1]["final loss"] == f"diverged in {len(lost)} of 3"
-    axis = pretraining.plot(rows)["nano-gpt-result"].axes[1]
+    axis = STUDY.figures(rows)["nano-gpt-result"].axes[1]
     assert "AdamW, smooth shrinkage: diverged" in [text.get_text() for text in axis.get_legend().get_texts()]
 
 
 def test_against_a_baseline_that_diverged_nothing_is_saved():
     rows = [*diverging("adamw", 0.01, 80), *diverging("post-smooth", 0.02, 100)]
-    (claim,) = pretraining.claims(rows)
-    assert not claim["holds"]
-    assert claim["measured"].startswith("saving a run of the baseline diverged")
-    assert pretraining.plot(rows)
+    (claim,) = STUDY.claims(rows)
+    assert not claim.holds
+    assert claim.measured.startswith("saving a run of the baseline diverged")
+    assert STUDY.figures(rows)
 
 
 def test_crossing():
@@ -145,7 +145,7 @@ def test_crossing():
 
 
 def test_the_study_has_all_methods_and_enough_seeds():
-    config = Config()
+    config = PretrainingConfig()
     assert config.methods == POST + PRE
     assert config.settings("muon", lr=1e-3, level=None, seed=1).batch_tokens * config.steps >= 2_000_000
     for method in config.methods:
@@ -166,7 +166,7 @@ def test_the_study_has_all_methods_and_enough_seeds():
 )
 def test_bad_configs(changes, words):
     with pytest.raises(ValueError, match=words):
-        Config(**changes)
+        PretrainingConfig(**changes)
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +175,7 @@ def study(shards, tmp_path_factory):
     changes = {"data": str(shards), "methods": ("adamw", "post-smooth"), "steps": 12, "eval_every": 4, "trials": 3}
     changes |= {"tuning_steps": 8}
     options = Options(quick=True, jobs=1, changes={**changes, "eval_tokens": 512})
-    assert not reproduce_all(["pretraining"], folder, options)
+    assert not reproduce_all([STUDY], folder, options)
     return folder, options
 
 
@@ -188,7 +188,7 @@ def test_every_method_gets_the_same_trials_and_other_seeds(study):
             "tuning": 8,
             "report": 12,
         }
-        top = best(pretraining.trials_of(method, rows))
+        top = best(trials_of(method, rows))
         reported = {(r["lr"], r["level"], r["seed"]) for r in rows if r["method"] == method and r["stage"] == "report"}
         assert reported == {(top.lr, top.level, seed) for seed in (101, 102)}
     starts = [r["val_loss"] for r in rows if r["step"] == 0]
@@ -197,18 +197,18 @@ def test_every_method_gets_the_same_trials_and_other_seeds(study):
 
 def test_claims_figures_and_table_come_from_the_rows(study):
     record = load_record(study[0] / "pretraining")
-    assert [claim["claim"][:40] for claim in record["claims"]] == [
+    assert [claim.claim[:40] for claim in record.claims] == [
         "Smooth shrinkage saves tokens on AdamW (",
         "The best learning rate of AdamW moves up",
     ]
-    reported, tuned = record["tables"].values()
+    reported, tuned = record.tables.values()
     assert [line["method"] for line in reported] == ["AdamW", "AdamW, smooth shrinkage"]
     rows = load_rows(study[0] / "pretraining")
     assert reported[0]["final loss"].startswith(f"{curves(rows)['adamw'].final.mean():.4f}")
-    trials = pretraining.trials_of("post-smooth", rows)
+    trials = trials_of("post-smooth", rows)
     assert sorted(tuned[1]["tried"].split(", ")) == sorted(f"{trial.lr:g} at {trial.level:g}" for trial in trials)
     assert tuned[1]["loss"] == f"{best(trials).loss:.4f}"
-    for figure in pretraining.CAPTIONS:
+    for figure in STUDY.captions:
         assert (study[0] / "pretraining" / f"{figure}.png").stat().st_size > 10_000
 
 
@@ -216,13 +216,13 @@ def test_the_same_command_again_has_nothing_to_do_and_a_lost_unit_is_made_again(
     folder, options = study
     lines = []
     options = dataclasses.replace(options, say=lines.append)
-    assert not reproduce_all(["pretraining"], folder, options)
+    assert not reproduce_all([STUDY], folder, options)
     assert lines == [f"pretraining: nothing to do, {folder / 'pretraining'} is complete"]
     rows = load_rows(folder / "pretraining")
     lost = sorted((folder / "pretraining" / "units").glob("*.json"))[0]
     lost.unlink()
     (folder / "pretraining" / "record.json").unlink()
-    assert not reproduce_all(["pretraining"], folder, options)
+    assert not reproduce_all([STUDY], folder, options)
     assert lost.exists()
     again = load_rows(folder / "pretraining")
     assert [{**row, "seconds": 0} for row in again] == [{**row, "seconds": 0} for row in rows]
@@ -238,22 +238,22 @@ def test_rows_of_other_data_are_not_mixed_in(tmp_path):
     changes = {"data": str(tmp_path / "data"), "methods": ("adamw",), "rates": (0.01,), **sizes}
     options = Options(quick=True, jobs=1, changes=changes)
     prepared("some text")
-    assert not reproduce_all(["pretraining"], tmp_path / "out", options)
+    assert not reproduce_all([STUDY], tmp_path / "out", options)
     prepared("other text")
     with pytest.raises(
         ValueError, match=r"was made by other data than is in .*data now: use --stale recompute or keep"
     ):
-        reproduce_all(["pretraining"], tmp_path / "out", options)
+        reproduce_all([STUDY], tmp_path / "out", options)
     (tmp_path / "out" / "pretraining" / "record.json").unlink()
     with pytest.raises(ValueError, match="1 finished units were made by other data"):
-        reproduce_all(["pretraining"], tmp_path / "out", options)
+        reproduce_all([STUDY], tmp_path / "out", options)
 
 
 def test_divergence_is_a_row_without_a_loss(shards):
-    config = dataclasses.replace(Config.quick(), data=str(shards), eval_tokens=512)
+    config = dataclasses.replace(PretrainingConfig.quick(), data=str(shards), eval_tokens=512)
     unit = {"stage": "tuning", "method": "adamw", "lr": 1e30, "level": None, "seed": 1}
-    *_, last = pretraining.run_unit(config, unit)
+    *_, last = STUDY.run_unit(config, unit)
     assert last["last"]
     assert last["val_loss"] is None
     assert "training stopped at step" in last["diverged"]
-    assert pretraining.trials_of("adamw", [last]) == [Trial(1e30, None, math.inf)]
+    assert trials_of("adamw", [last]) == [Trial(1e30, None, math.inf)]

@@ -1,4 +1,4 @@
-"""The regression experiment: its arithmetic against plain loops, and a small run of it."""
+"""The regression study: its arithmetic against plain loops, and a small run of it."""
 
 import itertools
 
@@ -7,15 +7,16 @@ import pytest
 import torch
 
 import entryclip as ec
-from entryclip.lab.paper.regression import study as regression
-from entryclip.lab.paper.regression.arms import METHODS, Arm, Step
+from entryclip.lab.paper.regression import STUDY
+from entryclip.lab.paper.regression.arms import ARM_METHODS, Arm, GradientStep
 from entryclip.lab.paper.regression.descent import descend
-from entryclip.lab.paper.regression.grid import best_of
 from entryclip.lab.paper.regression.problem import Problem, make_noise
-from entryclip.lab.paper.regression.table import Table
+from entryclip.lab.paper.regression.results import RegressionResults
+from entryclip.lab.paper.regression.rows import best_of
+from entryclip.lab.paper.regression.study import RegressionConfig
 
 CAUCHY = make_noise("contamination", 0.1, 1.0, 1.0, 3.0)
-TINY = regression.Config(
+TINY = RegressionConfig(
     sizes=((8, 24), (10, 30)),
     alphas=(0.0, 1e-2, 0.5),
     rates=(0.05, 0.2),
@@ -68,7 +69,7 @@ def test_against_a_plain_loop(stage, arm):
     w, memory = torch.zeros(6, 6), {}
     for noise in problem.noises(steps):
         g = ((w.double() @ a - target @ a) @ a.mT / 20).float() + noise[0]
-        g = arm(Step(g[None, None], None, None, problem, memory))[0, 0]
+        g = arm(GradientStep(g[None, None], None, None, problem, memory))[0, 0]
         w = w - lr * (ec.msign(g, "svd") if stage == "pre" else g)
     expected = ((w.double() - target) @ a).square().sum() / 40
     found = descend(problem, stage, [arm], [lr], steps)
@@ -90,7 +91,7 @@ def test_a_run_does_not_depend_on_the_others_in_its_grid(stage):
 def step(seed=0, shape=(2, 3, 5, 5)):
     g = torch.Generator().manual_seed(seed)
     noisy, clean, weights = (torch.randn(shape, generator=g) for _ in range(3))
-    return Step(10 * noisy, clean, weights, Problem.draw(5, 9, (0, 1, 2), CAUCHY), {})
+    return GradientStep(10 * noisy, clean, weights, Problem.draw(5, 9, (0, 1, 2), CAUCHY), {})
 
 
 def test_arms():
@@ -108,14 +109,14 @@ def test_arms():
     torch.testing.assert_close(Arm("posterior")(s)[1, 2], expected)
     first = Arm("spam", 4.0)(s)
     assert torch.equal(first, s.noisy)  # nothing is known yet
-    again = Arm("spam", 4.0)(Step(100 * s.noisy, s.clean, s.weights, s.problem, s.memory))
+    again = Arm("spam", 4.0)(GradientStep(100 * s.noisy, s.clean, s.weights, s.problem, s.memory))
     torch.testing.assert_close(again, 2 * s.noisy)  # sqrt(4 v), v the first square
     with pytest.raises(ValueError, match="method must be one of none, hard"):
         Arm("soft")
 
 
 def test_every_method_has_an_arm_in_the_grid():
-    assert {arm.method for arm in TINY.free_arms("contamination")} == set(METHODS)
+    assert {arm.method for arm in TINY.free_arms("contamination")} == set(ARM_METHODS)
     assert "posterior" not in {arm.method for arm in TINY.free_arms("low-rank")}
 
 
@@ -128,28 +129,28 @@ def test_a_run_that_burst_never_wins():
 
 @pytest.fixture(scope="module")
 def rows():
-    return [row for unit in regression.units(TINY) for row in regression.run_unit(TINY, unit)]
+    return [row for piece in STUDY.units(TINY) for row in STUDY.run_unit(TINY, piece)]
 
 
 def test_rows_figures_and_claims(rows):
-    table = Table(rows)
+    table = RegressionResults(rows)
     assert table.sizes() == [8, 10]
     assert table.levels() == [0.0, 0.01, 0.5]
     per_unit = len(TINY.paper_arms()) * len(TINY.rates)
     assert len(table.where(kind="final", part="paper")) == 2 * 2 * 3 * per_unit
-    figures = regression.plot(rows)
+    figures = STUDY.figures(rows)
     names = {"speedup", "thresholds", "other_noise"} | {
         f"{s}_d{d}{c}" for s in ("post", "pre") for d in (8, 10) for c in ("", "_curves")
     }
     assert set(figures) == names
-    found = regression.claims(rows)
+    found = STUDY.claims(rows)
     assert len(found) == 2 * 7 + 4
-    assert all(isinstance(claim["holds"], bool) and claim["measured"] for claim in found)
+    assert all(isinstance(claim.holds, bool) and claim.measured for claim in found)
 
 
 def test_clipping_helps_where_the_noise_is_heavy(rows):
     """The paper's picture at a size that runs in a second; far from any chance: gains above 10 and near 1."""
-    table = Table(rows)
+    table = RegressionResults(rows)
     for method in ("hard", "smooth"):
         assert table.speedup(method, part="paper", stage="post", d=8, level=0.5) > 10
         assert 0.5 < table.speedup(method, part="paper", stage="post", d=8, level=0.0) < 2
@@ -170,4 +171,4 @@ def test_clipping_helps_where_the_noise_is_heavy(rows):
 )
 def test_bad_config(options, words):
     with pytest.raises(ValueError, match=words):
-        regression.Config(**options)
+        RegressionConfig(**options)

@@ -4,12 +4,13 @@ import dataclasses
 
 import pytest
 
-from entryclip.lab.paper.spike import study as spike
+from entryclip.lab.paper.spike import STUDY
+from entryclip.lab.paper.spike.study import SPIKE_METHODS, SpikeConfig, run_unit
 
 
 @pytest.fixture(scope="module")
 def rows(shards):
-    return list(spike.run(dataclasses.replace(spike.Config.quick(), data=str(shards), before=25)))
+    return list(run_unit(dataclasses.replace(SpikeConfig.quick(), data=str(shards), before=25), {}))
 
 
 def losses(rows, method):
@@ -19,7 +20,7 @@ def losses(rows, method):
 def test_all_methods_start_from_the_same_checkpoint_and_see_the_same_batches(rows):
     first = losses(rows, "adamw")
     assert sorted(first) == list(range(-25, 15))
-    for method in spike.METHODS:
+    for method in SPIKE_METHODS:
         found = losses(rows, method)
         assert all(
             found[step] == first[step] for step in range(-25, 1)
@@ -43,13 +44,11 @@ def test_the_entry_is_the_largest_of_its_matrix(rows):
 
 
 def test_claims_and_figure(rows):
-    claims = spike.claims(rows)
-    assert len(claims) == 5
-    assert all({"claim", "measured", "holds"} == claim.keys() for claim in claims)
-    assert spike.plot(rows).keys() == spike.CAPTIONS.keys()
+    assert len(STUDY.claims(rows)) == 5
+    assert STUDY.figures(rows).keys() == STUDY.captions.keys()
 
 
 def test_bad_configs():
     for name, value, least in (("after", 10, 14), ("before", 9, 10), ("corrupted", 0, 1)):
         with pytest.raises(ValueError, match=f"{name} must be at least {least}, got {value}"):
-            spike.Config(**{name: value})
+            SpikeConfig(**{name: value})

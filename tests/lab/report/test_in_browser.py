@@ -8,9 +8,10 @@ import pytest
 
 from entryclip.lab.engine.reproduce import Options, reproduce
 from entryclip.lab.engine.sweep import sweep
-from entryclip.lab.paper.operators import study as operators
+from entryclip.lab.paper import find
 from entryclip.lab.report import write_page
 
+OPERATORS = find("operators")
 pytestmark = pytest.mark.skipif(browser.PROGRAM is None, reason="Chromium is not installed: apt-get install chromium")
 
 HOSTILE = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
@@ -25,11 +26,11 @@ TABLE = [
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     results = tmp_path_factory.mktemp("results")
-    folder = reproduce("operators", results)
+    folder = reproduce(OPERATORS, results)
     record = json.loads((folder / "record.json").read_text())
     record["claims"][0]["claim"] = record["machine"] = HOSTILE
     (folder / "record.json").write_text(json.dumps({**record, "tables": {HOSTILE: TABLE}}))
-    swept, _ = sweep("operators", {"points": [7]}, results, Options(jobs=1))
+    swept, _ = sweep(OPERATORS, {"points": [7]}, results, Options(jobs=1))
     shutil.move(swept, swept.with_name("<b onclick=1>'\"&-1"))
     return write_page(results)
 
@@ -50,7 +51,7 @@ def test_figures_are_drawn_in_light_and_dark(page, path):
     seen = {}
     for dark in (False, True):
         page.open(path, dark=dark)
-        assert len(page.evaluate(sizes)) == len(operators.CAPTIONS)
+        assert len(page.evaluate(sizes)) == len(OPERATORS.captions)
         assert all(width > 100 and height > 100 for width, height in page.evaluate(sizes))
         seen[dark] = page.evaluate(ink), len(page.screenshot())
     assert seen[False][0] == "rgb(0, 0, 0)"

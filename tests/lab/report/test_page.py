@@ -7,23 +7,23 @@ import shutil
 
 import pytest
 
-from entryclip.lab import paper as experiments
 from entryclip.lab.engine.files import write_sealed
-from entryclip.lab.engine.provenance import provenance
+from entryclip.lab.engine.provenance import Provenance
 from entryclip.lab.engine.reproduce import Options, reproduce
-from entryclip.lab.engine.store import save_record
+from entryclip.lab.engine.store import Record, save_record
 from entryclip.lab.engine.sweep import sweep
-from entryclip.lab.paper.learning_rate import study as learning_rate
-from entryclip.lab.paper.operators import study as operators
+from entryclip.lab.paper import NAMES, find
 from entryclip.lab.report import write_page
+
+OPERATORS, LEARNING_RATE = find("operators"), find("learning-rate")
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """Results of one experiment and one sweep, to be copied."""
     folder = tmp_path_factory.mktemp("made")
-    reproduce("operators", folder)
-    sweep("operators", {"points": [7, 9]}, folder, Options(jobs=1))
+    reproduce(OPERATORS, folder)
+    sweep(OPERATORS, {"points": [7, 9]}, folder, Options(jobs=1))
     return folder
 
 
@@ -39,9 +39,9 @@ def change(folder, **fields):
 
 def test_the_page_shows_what_is_there(results):
     page = write_page(results).read_text()
-    for claim in operators.claims(list(operators.run(operators.Config()))):
-        assert claim["claim"] in page
-    assert page.count("<svg") == page.count("<figure") == len(operators.CAPTIONS)
+    for claim in OPERATORS.claims(list(OPERATORS.run_unit(OPERATORS.config(), {}))):
+        assert claim.claim in page
+    assert page.count("<svg") == page.count("<figure") == len(OPERATORS.captions)
     assert "3 of 3 claims hold" in page
     assert "The first 200 of 2,404 rows" in page
     assert 'href="operators/rows.jsonl"' in page
@@ -61,19 +61,18 @@ def test_the_page_shows_what_is_there(results):
     ],
 )
 def test_the_command_on_the_page_asks_for_what_is_there(tmp_path, options, words):
-    config = learning_rate.Config.quick() if options.get("quick") else learning_rate.Config()
-    config = dataclasses.replace(config, **options.get("changes", {}))
-    save_record(tmp_path / "learning-rate", config, {"claims": [], "seconds": 1.0, **provenance(learning_rate)})
+    config = dataclasses.asdict(LEARNING_RATE.configured(**options))
+    save_record(tmp_path / "learning-rate", Record("learning-rate", config, "", Provenance({}), 1.0))
     page = write_page(tmp_path).read_text()
     assert f"<code>entryclip reproduce learning-rate{words} --out {tmp_path}</code>" in page
 
 
 def test_what_is_missing_is_named_with_its_command(results):
     page = write_page(results).read_text()
-    for name in experiments.NAMES:
+    for name in NAMES:
         command = f"entryclip reproduce {name} --out {results}"
         assert (f"<li><code>{command}</code>" in page) == (name != "operators")
-    other = next(name for name in experiments.NAMES if name != "operators")
+    other = next(name for name in NAMES if name != "operators")
     write_sealed(results / other / "units" / "a.json", {})
     write_sealed(results / other / "units" / "b.failed", {"reason": "it <b>broke</b>"})
     (results / other / "units" / "c.failed").write_text("{")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+JsonObject = dict[str, Any]  # the keys and values of a JSON object
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # no space, over the quota, over the limit of a file's size
 
 
@@ -97,12 +98,12 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
 
 
-def write_sealed(path: Path, value: dict[str, Any]) -> None:
+def write_sealed(path: Path, value: JsonObject) -> None:
     """As `write_json`, with a checksum of `value` inside, for `read_sealed`."""
     write_json(path, {"checksum": checksum(value), **value})
 
 
-def read_sealed(path: Path) -> dict[str, Any]:
+def read_sealed(path: Path) -> JsonObject:
     """What `write_sealed` wrote. Anything else (cut off, a flipped bit, foreign) is a ValueError naming the file."""
     try:
         value = json.loads(path.read_bytes())

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 def load(folder: str | PathLike[str]) -> "pandas.DataFrame":
-    """The rows that `entryclip reproduce` or `entryclip sweep` left in an experiment's folder; None is NaN.
+    """Read the rows that `entryclip reproduce` or `entryclip sweep` left in a study's folder; None becomes NaN.
 
     >>> import tempfile
-    >>> from entryclip import experiments
+    >>> from entryclip import lab
     >>> from entryclip.lab.engine.reproduce import reproduce
     >>> with tempfile.TemporaryDirectory() as results:
-    ...     frame = experiments.load(reproduce("operators", Path(results), quick=True))
+    ...     frame = lab.load(reproduce(lab.paper.find("operators"), Path(results), quick=True))
     >>> frame.groupby("operator")["output"].max().round(2).to_dict()
     {'hard_clip': 1.0, 'smooth_shrinkage': 0.37, 'soft_threshold': 5.0}
     """

@@ -1,65 +1,64 @@
-"""Run experiments and leave their rows, figures and records in a folder."""
+"""Run studies and leave their rows, figures and records in a folder."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..paper import find
-from .provenance import config_hash, drawing_hash
-from .runner import Plan, execute, plan, refusal
-from .store import load_record, load_rows, rows_sha256, save_record, save_rows
-from .units import Outcome, Unit, outdated, read, split
-
-MADE_BY = ("versions", "python", "machine", "commit", "code", "data")  # the last only where there is some
+from .provenance import Provenance, config_hash, drawing_hash
+from .runner import OnStale, Plan, execute, plan, refusal
+from .store import Record, load_record, load_rows, rows_sha256, save_record, save_rows
+from .study import Row, Study
+from .units import FinishedUnit, Outcome, State, Unit, collect, first_units, outdated
 
 
 @dataclass
 class Options:
-    """How to run."""
+    """How a command runs studies, and whom it tells."""
 
     quick: bool = False
     jobs: int | None = None  # processes; one per core
-    on_stale: str = "refuse"
+    on_stale: OnStale = OnStale.REFUSE
     say: Callable[[str], object] = lambda _: None  # takes a line about what is skipped, damaged, ...
-    started: Callable[[int, int], object] = lambda finished, total: None
-    progress: Callable[[Outcome], object] = lambda _: None
-    changes: dict[str, Any] = field(default_factory=dict)  # fields of the config that differ from its defaults
+    started: Callable[[int, int], object] = lambda finished, total: None  # takes numbers of units
+    progress: Callable[[Outcome], object] = lambda _: None  # takes every unit that ends
+    changes: Mapping[str, Any] = field(default_factory=dict)  # fields of the config that differ from its defaults
 
 
 @dataclass(frozen=True)
 class Job:
-    """One experiment of a run."""
+    """A study at one config, on its way: its units grow as their rows call for more."""
 
-    name: str
+    study: Study[Any]
     config: Any
     folder: Path
     units: list[Unit]
 
 
-def reproduce(name: str, results: Path, *, quick: bool = False) -> Path:
-    """Run the experiment `name`, at its quick setting or the full one, into `results/name`."""
-    if failed := reproduce_all([name], results, Options(quick=quick, jobs=1)):
-        raise RuntimeError(f"{name}: {failed[0].reason}")
-    return results / name
+def reproduce(study: Study[Any], results: Path, *, quick: bool = False) -> Path:
+    """Run a study, quick or full, in this process; returns its folder, `results` / its name."""
+    if failed := reproduce_all([study], results, Options(quick=quick, jobs=1)):
+        raise RuntimeError(f"{study.name}: {failed[0].reason}")
+    return results / study.name
 
 
-def reproduce_all(names: Sequence[str], results: Path, options: Options) -> list[Outcome]:
-    """Run several experiments, their units side by side, and return the units that failed.
+def reproduce_all(studies: Sequence[Study[Any]], results: Path, options: Options) -> list[Outcome]:
+    """Run several studies, their units side by side, and return the units that failed.
 
-    An experiment whose units are all there gets its rows, figures and record; one with a failed unit keeps what it had.
+    A study whose units are all there gets its rows, figures and record; one with a failed unit keeps what it had.
     """
-    jobs = [job for name in names if not _complete(job := _job(name, results, options), options)]
+    jobs = [job for study in studies if not _complete(job := _job(study, results, options), options)]
     failed: list[Outcome] = []
     todo = [(job, job.units) for job in jobs]
     while todo:
         failed += _run(todo, options)
-        broken = {each.unit.experiment for each in failed}
-        todo = [(job, more) for job, _ in todo if job.name not in broken and (more := _following(job))]
+        broken = {each.unit.study.name for each in failed}
+        todo = [(job, more) for job, _ in todo if job.study.name not in broken and (more := _following(job))]
     for job in jobs:
-        if job.name not in {each.unit.experiment for each in failed}:
+        if job.study.name not in {each.unit.study.name for each in failed}:
             parts = collect(job.units)
-            _draw(job, [row for part in parts for row in part["rows"]], made_by(parts))
+            _finish(job, [row for part in parts for row in part.rows], *together(parts))
     return failed
 
 
@@ -67,74 +66,69 @@ def _run(todo: Sequence[tuple[Job, list[Unit]]], options: Options) -> list[Outco
     """Do the units that are not there yet; returns those that failed."""
     plans = [plan(units, on_stale=options.on_stale) for _, units in todo]
     for (job, _), found in zip(todo, plans, strict=True):
-        announce(job.name, found, options.say)
+        announce(job.study.name, found, options.say)
     to_do = [unit for found in plans for unit in found.to_do]
     options.started(sum(len(found.finished) for found in plans), sum(len(units) for _, units in todo))
-    return [each for each in execute(to_do, jobs=options.jobs, progress=options.progress) if each.state == "failed"]
+    outcomes = execute(to_do, jobs=options.jobs, progress=options.progress)
+    return [each for each in outcomes if each.state is State.FAILED]
 
 
 def _following(job: Job) -> list[Unit]:
     """The units that the rows so far call for, taken into the job; none when it is complete."""
-    if not hasattr(find(job.name), "next_units"):
-        return []
-    rows = [row for part in collect(job.units) for row in part["rows"]]
+    rows = [row for part in collect(job.units) for row in part.rows]
     known = {unit.path for unit in job.units}
-    more = [unit for unit in split(job.name, job.config, job.folder, rows) if unit.path not in known]
+    pieces = job.study.next_units(job.config, rows)
+    units = [Unit(job.study, job.config, piece, job.folder) for piece in pieces]
+    more = [unit for unit in units if unit.path not in known]
     job.units.extend(more)
     return more
 
 
 def announce(name: str, found: Plan, say: Callable[[str], object]) -> None:
-    """Say what the plan found and skips."""
+    """Say which files the plan found wanting, and how many units it skips."""
     for note in found.notes:
         say(f"{name}: {note}")
     if found.finished:
         say(f"{name}: {len(found.finished)} of {len(found.finished) + len(found.to_do)} units are there and skipped")
 
 
-def collect(units: Sequence[Unit]) -> list[dict[str, Any]]:
-    """The files of finished units, all of them."""
-    parts = [read(unit) for unit in units]
-    for unit, part in zip(units, parts, strict=True):
-        if part is None:
-            raise OSError(f"{unit.path} is not here: all processes must share the folder {unit.folder}")
-    return [part for part in parts if part is not None]
+def together(parts: Sequence[FinishedUnit]) -> tuple[Provenance, float]:
+    """The provenance of several finished units as one, and their seconds in all."""
+    seconds = round(sum(part.seconds for part in parts), 3)
+    if not parts:
+        return Provenance({}), 0
+    same = len({(part.made_by.code, tuple(part.made_by.versions.items())) for part in parts}) == 1
+    last = parts[-1].made_by
+    return last if same else dataclasses.replace(last, code="mixed"), seconds
 
 
-def made_by(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The provenance of finished units together, and their seconds."""
-    same = len({(part["code"], tuple(part["versions"].items())) for part in parts}) == 1
-    made = {key: parts[-1][key] for key in MADE_BY if key in parts[-1]} | ({} if same else {"code": "mixed"})
-    return {**made, "seconds": round(sum(part["seconds"] for part in parts), 3)}
-
-
-def _job(name: str, results: Path, options: Options) -> Job:
-    config = replace(find(name).Config.quick() if options.quick else find(name).Config(), **options.changes)
-    return Job(name, config, results / name, split(name, config, results / name))
+def _job(study: Study[Any], results: Path, options: Options) -> Job:
+    config = study.configured(quick=options.quick, changes=options.changes)
+    return Job(study, config, results / study.name, first_units(study, config, results / study.name))
 
 
 def _complete(job: Job, options: Options) -> bool:
-    """Whether all of it is there, as this config and code would make it again; figures and claims are made new here."""
-    module = find(job.name)
+    """Whether all rows are there, as this config and code make them; outdated figures and claims are made again."""
+    name, folder = job.study.name, job.folder
     try:
-        record = load_record(job.folder)
+        record = load_record(folder)
     except (OSError, ValueError):
         return False
-    if record["config_hash"] != config_hash(job.config):
-        options.say(f"{job.name}: the rows in {job.folder} are of another config and are replaced; its units are kept")
+    if record.config_hash != config_hash(name, job.config):
+        options.say(f"{name}: the rows in {folder} are of another config and are replaced; its units are kept")
         return False
-    if record.get("rows_sha256") is None or record["rows_sha256"] != rows_sha256(job.folder):
+    if record.rows_sha256 is None or record.rows_sha256 != rows_sha256(folder):
         return False
-    if reasons := outdated(module, job.config, record):
-        if options.on_stale == "refuse":
-            raise ValueError(refusal(f"{job.folder} was", reasons))
-        if options.on_stale == "recompute":
+    if reasons := outdated(job.study, job.config, record.made_by):
+        if options.on_stale is OnStale.REFUSE:
+            raise ValueError(refusal(f"{folder} was", reasons))
+        if options.on_stale is OnStale.RECOMPUTE:
             return False
-    if record.get("drawing") == drawing_hash(module) and all(_drawn(job.folder, name) for name in module.CAPTIONS):
-        options.say(f"{job.name}: nothing to do, {job.folder} is complete")
+    if record.drawing == drawing_hash(job.study) and all(_drawn(folder, each) for each in job.study.captions):
+        options.say(f"{name}: nothing to do, {folder} is complete")
     else:
-        options.say(f"{job.name}: the rows in {job.folder} are complete, figures and claims are made again")
-        _draw(job, load_rows(job.folder), {key: record[key] for key in (*MADE_BY, "seconds") if key in record})
+        options.say(f"{name}: the rows in {folder} are complete, figures and claims are made again")
+        _finish(job, load_rows(folder), record.made_by, record.seconds)
     return True
 
 
@@ -142,14 +136,22 @@ def _drawn(folder: Path, figure: str) -> bool:
     return all((folder / f"{figure}.{suffix}").exists() for suffix in ("svg", "png"))
 
 
-def _draw(job: Job, rows: list[dict[str, Any]], made: dict[str, Any]) -> None:
-    """Rows, figures and record."""
+def _finish(job: Job, rows: list[Row], made_by: Provenance, seconds: float) -> None:
+    """Write the rows, the figures and, last, the record."""
     from .figures import save
 
-    module = find(job.name)
+    study = job.study
     save_rows(job.folder, rows)
-    for figure, drawing in module.plot(rows).items():
-        save(drawing, job.folder, figure)
-    tables = module.tables(rows) if hasattr(module, "tables") else {}
-    made = {**made, "claims": module.claims(rows), "tables": tables, "drawing": drawing_hash(module)}
-    save_record(job.folder, job.config, made)
+    for name, figure in study.figures(rows).items():
+        save(figure, job.folder, name)
+    record = Record(
+        study.name,
+        dataclasses.asdict(job.config),
+        config_hash(study.name, job.config),
+        made_by,
+        seconds,
+        claims=tuple(study.claims(rows)),
+        tables=study.tables(rows),
+        drawing=drawing_hash(study),
+    )
+    save_record(job.folder, record)

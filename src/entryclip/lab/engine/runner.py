@@ -4,41 +4,57 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import partial
 
 from . import processes
-from .units import Outcome, Unit, attempt, read, stale
+from .units import Outcome, State, Unit, attempt, outdated, read
 
-BACKENDS = ("loky", "dask", "ray")
-STALE = ("refuse", "recompute", "keep")
-_TREATED = {"recompute": "computed again", "keep": "kept"}
+
+class Backend(StrEnum):
+    """Where units run: processes of this machine, or a cluster."""
+
+    LOKY = "loky"
+    DASK = "dask"
+    RAY = "ray"
+
+
+class OnStale(StrEnum):
+    """What to do with finished units that other code, versions or data made."""
+
+    REFUSE = "refuse"
+    RECOMPUTE = "recompute"
+    KEEP = "keep"
+
+
+_TREATED = {OnStale.RECOMPUTE: "computed again", OnStale.KEEP: "kept"}
 
 
 @dataclass
 class Plan:
-    """What is there and what is to do."""
+    """Which units are finished and which are to do, by what is on disk."""
 
     finished: list[Unit] = field(default_factory=list)
     to_do: list[Unit] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # damaged, foreign and outdated files
 
 
-def plan(units: Iterable[Unit], *, on_stale: str = "refuse") -> Plan:
+def plan(units: Iterable[Unit], *, on_stale: OnStale = OnStale.REFUSE) -> Plan:
     """Look at the disk. A file that is damaged or foreign is never used; one made by other code as `on_stale` says."""
-    found, outdated = Plan(), dict[str, int]()
+    found, stale = Plan(), dict[str, int]()
     for unit in units:
         try:
             content = read(unit)
         except ValueError as error:
             found.notes.append(f"{error}; computed again")
             content = None
-        reasons = "; ".join(stale(unit, content)) if content else ""
+        reasons = "; ".join(outdated(unit.study, unit.config, content.made_by)) if content else ""
         if reasons:
-            outdated[reasons] = outdated.get(reasons, 0) + 1
-        usable = content is not None and (not reasons or on_stale == "keep")
+            stale[reasons] = stale.get(reasons, 0) + 1
+        usable = content is not None and (not reasons or on_stale is OnStale.KEEP)
         (found.finished if usable else found.to_do).append(unit)
-    for reasons, count in outdated.items():
-        if on_stale == "refuse":
+    for reasons, count in stale.items():
+        if on_stale is OnStale.REFUSE:
             raise ValueError(refusal(f"{count} finished units were", [reasons]))
         found.notes.append(f"{count} finished units, made by {reasons}, are {_TREATED[on_stale]}")
     return found
@@ -53,7 +69,7 @@ def execute(
     units: list[Unit],
     *,
     jobs: int | None = None,
-    backend: str = "loky",
+    backend: Backend = Backend.LOKY,
     cluster: str | None = None,
     progress: Callable[[Outcome], object] = lambda _: None,
 ) -> list[Outcome]:
@@ -63,25 +79,29 @@ def execute(
     """
     outcomes: list[Outcome] = []
     for wait in (False, True):
-        pending = [outcome.unit for outcome in outcomes if outcome.state == "busy"] if wait else units
-        outcomes = [outcome for outcome in outcomes if outcome.state != "busy"]
+        pending = [outcome.unit for outcome in outcomes if outcome.state is State.BUSY] if wait else units
+        outcomes = [outcome for outcome in outcomes if outcome.state is not State.BUSY]
         for outcome in _parallel(pending, wait, jobs, backend, cluster):
-            if outcome.state != "busy":
+            if outcome.state is not State.BUSY:
                 progress(outcome)
             outcomes.append(outcome)
     place = {unit.path: i for i, unit in enumerate(units)}
     return sorted(outcomes, key=lambda outcome: place[outcome.unit.path])  # however they came in
 
 
-def _parallel(units: list[Unit], wait: bool, jobs: int | None, backend: str, cluster: str | None) -> Iterator[Outcome]:
+def _parallel(
+    units: list[Unit], wait: bool, jobs: int | None, backend: Backend, cluster: str | None
+) -> Iterator[Outcome]:
     """The outcomes as they come."""
     if not units:
         return
-    if backend != "loky":
+    if backend is not Backend.LOKY:
         from joblib import Parallel, delayed
 
         with _cluster(backend, cluster):
-            returns = "list" if backend == "ray" else "generator_unordered"  # Ray's has no generator: all at the end
+            returns = (
+                "list" if backend is Backend.RAY else "generator_unordered"
+            )  # Ray's has no generator: all at the end
             parallel = Parallel(n_jobs=-1, return_as=returns, batch_size=1, pre_dispatch="n_jobs")
             yield from parallel(delayed(_on_one_thread)(unit, wait) for unit in units)
     elif len(units) == 1:
@@ -91,11 +111,11 @@ def _parallel(units: list[Unit], wait: bool, jobs: int | None, backend: str, clu
 
 
 @contextmanager
-def _cluster(name: str, cluster: str | None) -> Iterator[None]:
+def _cluster(backend: Backend, cluster: str | None) -> Iterator[None]:
     """joblib's own backend of that name; `cluster` is the address of its scheduler, or one is started here."""
     from joblib import parallel_config
 
-    if name == "dask":
+    if backend is Backend.DASK:
         from distributed import Client
 
         with Client(cluster) as client, parallel_config(backend="dask"):  # type: ignore[no-untyped-call]

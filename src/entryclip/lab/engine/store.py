@@ -1,18 +1,72 @@
-"""Results on disk: one folder per experiment with its rows, claims, figures and a record of what made them."""
+"""Results on disk: one folder per study with its rows, its figures, and a record of what made them."""
 
 import dataclasses
 import hashlib
 import itertools
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .files import write_json, write_text
-from .provenance import config_hash
+from .files import JsonObject, write_json, write_text
+from .provenance import Provenance
+from .study import Claim, Row
 
-NEEDED = {"claims", "config", "config_hash", "seconds", "versions", "python", "machine", "commit"}
+_NEEDED = {"claims", "config", "config_hash", "seconds", "versions", "python", "machine", "commit"}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A unit of a sweep that has no rows, and why."""
+
+    unit: str
+    config: JsonObject
+    reason: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """What was run, with what, for how long, and what came of it: the file `record.json` beside the rows."""
+
+    experiment: str  # the study, or the name of a diagnosis or sweep
+    config: JsonObject
+    config_hash: str
+    made_by: Provenance
+    seconds: float  # of work, over all units
+    claims: tuple[Claim, ...] = ()
+    tables: Mapping[str, list[Row]] = field(default_factory=dict)  # by caption
+    drawing: str | None = None  # a hash of the code that made the figures, claims and tables
+    over: Mapping[str, list[Any]] | None = None  # a sweep's fields and their values
+    failed: tuple[Failure, ...] = ()  # a sweep's units without rows
+    summary: tuple[str, ...] = ()  # a diagnosis in words
+    rows_sha256: str | None = None  # the checksum of rows.jsonl; filled in by `save_record`
+
+    @classmethod
+    def from_json(cls, found: JsonObject) -> "Record":
+        """Read a record; one of an earlier version may lack tables, checksum and hashes."""
+        return cls(
+            experiment=str(found.get("experiment")),
+            config=dict(found["config"]),
+            config_hash=found["config_hash"],
+            made_by=Provenance.from_json(found),
+            seconds=found["seconds"],
+            claims=tuple(Claim(each["claim"], each["measured"], each["holds"]) for each in found["claims"]),
+            tables=dict(found.get("tables") or {}),
+            drawing=found.get("drawing"),
+            over=found.get("over"),
+            failed=tuple(Failure(**each) for each in found.get("failed") or []),
+            summary=tuple(found.get("summary") or []),
+            rows_sha256=found.get("rows_sha256"),
+        )
+
+    def to_json(self) -> JsonObject:
+        """The JSON object; what only a study, a sweep or a diagnosis has is left out of the others."""
+        found = dataclasses.asdict(self)
+        made_by = found.pop("made_by") and self.made_by.to_json()
+        optional = {key: found.pop(key) for key in ("drawing", "over", "failed", "summary")}
+        return {**found, **made_by, **{key: value for key, value in optional.items() if value}}
 
 
 def check_folder(folder: Path) -> None:
@@ -27,13 +81,13 @@ def check_folder(folder: Path) -> None:
         raise PermissionError(f"cannot write to {folder}: choose another folder with --out")
 
 
-def save_rows(folder: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """One JSON object per line."""
+def save_rows(folder: Path, rows: Iterable[Row]) -> None:
+    """Write `rows.jsonl`, one JSON object per line."""
     write_text(folder / "rows.jsonl", "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
 
 
-def load_rows(folder: Path, first: int | None = None) -> list[dict[str, Any]]:
-    """The rows of one experiment, or the `first` ones."""
+def load_rows(folder: Path, first: int | None = None) -> list[Row]:
+    """Read the rows in a folder, or only the `first` ones."""
     path = folder / "rows.jsonl"
     try:
         with path.open(encoding="utf-8") as lines:
@@ -42,31 +96,27 @@ def load_rows(folder: Path, first: int | None = None) -> list[dict[str, Any]]:
         raise ValueError(f"{path} is damaged ({error}): run the experiment again") from error
 
 
-def save_record(folder: Path, config: Any, more: dict[str, Any]) -> None:
-    """What was run, and `more`: with what, for how long, and what came of the paper's claims."""
-    record = {
-        "experiment": folder.name,
-        "config": dataclasses.asdict(config),
-        "config_hash": config_hash(config),
-        "rows_sha256": rows_sha256(folder),
-        **more,
-    }
-    write_json(folder / "record.json", record)
+def save_record(folder: Path, record: Record) -> None:
+    """Write `record.json`, with the checksum of the rows that are there."""
+    write_json(folder / "record.json", dataclasses.replace(record, rows_sha256=rows_sha256(folder)).to_json())
 
 
-def load_record(folder: Path) -> dict[str, Any]:
-    """What `save_record` wrote."""
+def load_record(folder: Path) -> Record:
+    """Read `record.json`; a ValueError names the file where it is damaged or something is missing."""
     path = folder / "record.json"
     try:
-        record = dict(json.loads(path.read_bytes()))
+        found = dict(json.loads(path.read_bytes()))
     except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"{path} is damaged ({error}): run the experiment again") from error
-    if missing := NEEDED - record.keys():
+    if missing := _NEEDED - found.keys():
         raise ValueError(f"{path} lacks {', '.join(sorted(missing))}: run the experiment again")
-    return record
+    try:
+        return Record.from_json(found)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path} is damaged ({error!r}): run the experiment again") from error
 
 
 def rows_sha256(folder: Path) -> str | None:
-    """The checksum of the rows that are there."""
+    """The checksum of the file of rows; None where there is none."""
     path = folder / "rows.jsonl"
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None

@@ -4,13 +4,12 @@ import base64
 import hashlib
 import shlex
 from pathlib import Path
-from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
 from ..engine.files import write_text
-from .sections import all_missing, all_sections
+from .sections import Section, all_missing, all_sections
 from .svg import in_the_dark, variable
 
 HERE = Path(__file__).parent
@@ -30,13 +29,13 @@ def write_page(results: Path) -> Path:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined
     )
-    claims = [(section, claim) for section in sections for claim in section["record"]["claims"]]
+    claims = [(section, claim) for section in sections for claim in section.record.claims]
     script = (HERE / "page.js").read_text()
     text = environment.get_template("page.html.j2").render(
         sections=sections,
         missing=all_missing(results),
         claims=claims,
-        holding=sum(bool(claim["holds"]) for _, claim in claims),
+        holding=sum(claim.holds for _, claim in claims),
         style=Markup((HERE / "page.css").read_text() + _palette(sections)),
         script=Markup(script),
         script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -45,9 +44,9 @@ def write_page(results: Path) -> Path:
     return results / "report.html"
 
 
-def _palette(sections: list[dict[str, Any]]) -> str:
+def _palette(sections: list[Section]) -> str:
     """The figures' colours, for a light page and for a dark one."""
-    colours = sorted({colour for section in sections for figure in section["figures"] for colour in figure["colours"]})
+    colours = sorted({colour for section in sections for figure in section.figures for colour in figure.colours})
     light = "".join(f"{variable(colour)}:{colour};" for colour in colours)
     dark = "".join(f"{variable(colour)}:{in_the_dark(colour)};" for colour in colours)
     return f":root{{{light}}}\n@media (prefers-color-scheme: dark){{:root{{{dark}}}}}\n"

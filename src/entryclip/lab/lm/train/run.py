@@ -20,7 +20,8 @@ from torch.distributed.checkpoint.state_dict import (
 )
 
 from ...engine.files import write_json, write_text
-from ...engine.provenance import code_hash, versions
+from ...engine.provenance import versions
+from ...engine.source_hash import code_hash
 from . import checkpoint, methods
 from .processes import Processes
 from .schedule import evaluation_steps

@@ -1,69 +1,143 @@
 """The noise of real gradients (`fig:noise_models`, the real column; `fig:r_hat`, `fig:corr`, `fig:hill`).
 
-A small language model is probed at three stages of its training. Then the question behind all of it: does R-hat, or
-the probe's advice, say where clipping helps? The same model is trained with the clip on the hidden matrices with the
-higher R-hat alone, on the others alone, on all and on none.
+A small language model is probed at three stages of its training. Then the same model is trained with the clip on the
+hidden matrices with the higher R-hat alone, on the others alone, on all and on none: does R-hat, or the probe's advice,
+say where clipping helps?
 """
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import torch
 
 from ....diagnostics import MatrixNoise, max_entry_correlation, probe
 from ....diagnostics.slices import select
+from ...engine.study import Piece, Row
+from ...lm.data.default import data_folder
 from ...lm.train import methods
 from ...lm.train.nonfinite import Diverged
 from ...lm.train.probing import from_checkpoint
 from ...lm.train.run import Run
+from ...lm.train.settings import Settings
 from ...lm.train.trainer import Trainer
-from .config import BASELINES, Config
-from .halves import arms
+from .clipped_parameters import clipped_parameters
 
-TITLE = "The noise of real gradients, and where clipping helps"
-CAPTIONS = {
-    "real": "One matrix at three stages of training (the real column of the paper's figure `fig:noise_models`). Above: "
-    "its noise entries in units of the sample's scale; dotted: Gaussian. Middle: largest entry against sigma_1, both "
-    "over their medians, one point per sample. Below: R-hat of the samples, its median (line), and the 95 % band of "
-    "that median for Gaussian noise (grey).",
-    "r_hat": "Median R-hat of the noise of every hidden matrix along the k-th direction of the gradient, at three "
-    "stages (the paper's `fig:r_hat`). Grey: the 95 % band of Gaussian noise.",
-    "corr": "Spearman's rho of max |E| and sigma_1(E) for every hidden matrix (the paper's `fig:corr`), with 95 % "
-    "intervals at the last stage. Above: as they are. Below: in units of each sample's scale, where samples of "
-    "different size no longer make a correlation; grey: where Gaussian noise lies (95 %).",
-    "hill": "Hill's tail index over the number of largest entries it is taken from (the paper's `fig:hill`), a line "
-    "for each matrix of a kind. Lower is heavier.",
-    "where": "Final validation loss with a clip on some of the hidden matrices less that without, from the same "
-    "weights on the same batches: seeds (dots), their mean and 95 % interval.",
-}
+_WITHOUT_CLIP = {"post": "adamw", "pre": "muon"}  # the plain method, by the stage of the clip
 _DRAWS = 400  # of Gaussian noise, for its rho to .05
-Row = dict[str, Any]
-Unit = dict[str, Any]
 
 
-def units(config: Config) -> list[Unit]:
-    """First the noise of one run."""
+@dataclass(frozen=True)
+class NoiseStructureConfig:
+    """The run whose noise is measured, and the runs that are clipped on some of the hidden matrices.
+
+    data           the folder of shards (empty: the Python standard library's source)
+    stages         steps of AdamW's run after which it is probed, with `samples` single sequences
+    shown          the matrix of the figure `real`: the paper shows blocks.10 of 12
+    methods        each is trained with its clip on all hidden matrices, on none, and on either half of them by R-hat
+    lr             the learning rate of the hidden matrices, the same with and without a clip
+    clipped_steps  the length of these runs
+    """
+
+    data: str = ""
+    model: Literal["small", "tiny"] = "small"
+    lr: float = 4e-3
+    other_lr: float = 0.1
+    weight_decay: float = 0.1
+    other_decay: float = 0.0
+    steps: int = 490
+    stages: tuple[int, ...] = (49, 245, 490)
+    samples: int = 130
+    directions: int = 8
+    shown: str = "blocks.4.attn.qkv_w.v"
+    methods: tuple[str, ...] = ("post-smooth-rms", "pre-smooth")
+    clipped_steps: int = 200
+    seeds: int = 4
+    seed: int = 1
+    sequences: int = 16
+    length: int = 256
+    eval_tokens: int = 65536
+    compile: bool = True
+
+    @classmethod
+    def quick(cls) -> "NoiseStructureConfig":
+        """The tiny model for some steps: enough to see that it works."""
+        return cls(
+            model="tiny",
+            lr=0.01,
+            steps=40,
+            stages=(10, 20, 40),
+            samples=24,
+            directions=3,
+            shown="blocks.1.attn.qkv_w.v",
+            clipped_steps=15,
+            seeds=2,
+            sequences=4,
+            length=64,
+            eval_tokens=2048,
+            compile=False,
+        )
+
+    def __post_init__(self) -> None:
+        if list(self.stages) != sorted(set(self.stages)) or len(self.stages) < 2:
+            raise ValueError(f"stages must be two or more steps, each later than the one before, got {self.stages}")
+        if not 1 <= self.stages[0] <= self.stages[-1] <= self.steps:
+            raise ValueError(f"stages must be steps of the run, 1 to {self.steps}, got {self.stages}")
+        for name in ("clipped_steps", "seeds"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in self.methods:
+            if methods.find(name).stage not in _WITHOUT_CLIP:
+                raise ValueError(f"methods must clip single matrices, {name} does not")
+
+    def settings(self, method: str, *, seed: int, steps: int, where: tuple[str, ...] | None = None) -> Settings:
+        """The settings of one run; `where` names the parameters to clip (None: all hidden ones)."""
+        return Settings(
+            method=method,
+            seed=seed,
+            steps=steps,
+            eval_every=steps,
+            clip_where=where,
+            model=self.model,
+            lr=self.lr,
+            other_lr=self.other_lr,
+            weight_decay=self.weight_decay,
+            other_decay=self.other_decay,
+            sequences=self.sequences,
+            length=self.length,
+            eval_tokens=self.eval_tokens,
+            compile=self.compile,
+        )
+
+    def folder(self) -> Path:
+        """The folder of shards."""
+        return data_folder(self.data, self.model)
+
+
+def units(config: NoiseStructureConfig) -> list[Piece]:
+    """One unit: the noise of one run, on which the others depend."""
     return [{"kind": "noise"}]
 
 
-def next_units(config: Config, rows: Sequence[Row]) -> list[Unit]:
-    """Then the runs that are clipped here and there: where, the noise tells."""
+def next_units(config: NoiseStructureConfig, rows: Sequence[Row]) -> list[Piece]:
+    """The runs with a clip on some of the parameters, chosen by the noise that was measured."""
     return [
         {"kind": "clipped", "method": method, "arm": arm, "where": list(where), "seed": config.seed + 1 + i}
         for i in range(config.seeds)
         for method in config.methods
-        for arm, where in arms(rows).items()
+        for arm, where in clipped_parameters(rows).items()
     ]
 
 
-def run_unit(config: Config, unit: Unit) -> Iterator[Row]:
+def run_unit(config: NoiseStructureConfig, piece: Piece) -> Iterator[Row]:
     """Rows `matrix` and `shown`, or one row `clipped`."""
-    return _noise(config) if unit["kind"] == "noise" else _clipped(config, unit)
+    return _noise(config) if piece["kind"] == "noise" else _clipped(config, piece)
 
 
-def _noise(config: Config) -> Iterator[Row]:
+def _noise(config: NoiseStructureConfig) -> Iterator[Row]:
+    """Train with AdamW, and probe the checkpoint of each stage."""
     settings = config.settings("adamw", seed=config.seed, steps=config.steps)
     with tempfile.TemporaryDirectory() as folder:
         run = Run(settings, config.folder(), Path(folder), save_every=0, keep=0)
@@ -80,8 +154,8 @@ def _noise(config: Config) -> Iterator[Row]:
     yield from (_gaussian(shape, samples) for shape, samples in shapes.items())
 
 
-def _check(config: Config, trainer: Trainer) -> None:
-    """Before an hour of training, what is needed after it."""
+def _check(config: NoiseStructureConfig, trainer: Trainer) -> None:
+    """Refuse, before an hour of training, a config that would fail after it."""
     names = [matrix.name for matrix in select(trainer.model).matrices]
     if config.shown not in names:
         raise ValueError(f"shown must be a hidden matrix of the model, {names[0]} to {names[-1]}, got {config.shown!r}")
@@ -91,14 +165,14 @@ def _check(config: Config, trainer: Trainer) -> None:
 
 
 def _gaussian(shape: tuple[int, int], samples: int) -> Row:
-    """What rho of max |E| and sigma_1(E) is for Gaussian noise of one size: not 0."""
+    """Spearman's rho of max |E| and sigma_1(E) for Gaussian noise of one size, which is not 0."""
     noise = torch.randn(_DRAWS, *shape, generator=torch.Generator().manual_seed(0))
     rho = max_entry_correlation(noise).rho
     return {"kind": "gaussian", "rows": shape[0], "columns": shape[1], "samples": samples, "rho": rho}
 
 
 def _matrix(found: MatrixNoise) -> Row:
-    """Of the probe's row what is looked at here, with the Hill plot and the bins of the histogram."""
+    """The part of the probe's row that this study uses, with the Hill plot."""
     row = {key: value for key, value in found.row().items() if key not in ("spikes", "notes", "reason")}
     row["spikes"] = len(found.spikes)
     row["relative_low"], row["relative_high"] = found.relative.interval if found.relative else (None, None)
@@ -109,36 +183,23 @@ def _matrix(found: MatrixNoise) -> Row:
 
 
 def _shown(found: MatrixNoise) -> Row:
+    """The samples behind the figure `real`: largest entries, sigma_1, R-hat, and the histogram of all entries."""
     if found.correlation is None or found.localization is None:
         raise ValueError(f"{found.name} has no noise to show: choose another matrix as `shown` ({found.notes})")
     low, high, count = found.marginal
-    parts: dict[str, Any] = {"largest": found.correlation.largest, "sigma": found.correlation.sigma}
+    parts = {"largest": found.correlation.largest, "sigma": found.correlation.sigma}
     parts |= {"r_hat": found.localization.normalized[:, 0], "from": low, "to": high, "count": count}
     return {"matrix": found.name, **{key: part.tolist() for key, part in parts.items()}}
 
 
-def _clipped(config: Config, unit: Unit) -> Iterator[Row]:
-    """The arm without a clip is the plain optimizer."""
-    where = tuple(unit["where"])
-    method = unit["method"] if where else BASELINES[methods.find(unit["method"]).stage]
-    settings = config.settings(method, seed=unit["seed"], steps=config.clipped_steps, where=where or None)
+def _clipped(config: NoiseStructureConfig, piece: Piece) -> Iterator[Row]:
+    """Train with the clip on some parameters; on none of them it is the plain optimizer."""
+    where = tuple(piece["where"])
+    method = piece["method"] if where else _WITHOUT_CLIP[methods.find(piece["method"]).stage]
+    settings = config.settings(method, seed=piece["seed"], steps=config.clipped_steps, where=where or None)
     run = Run(settings, config.folder())
     try:
         final = run.advance()[-1]["val_loss"]
     except Diverged:
         final = None
-    yield {**unit, "val_loss": final, "seconds": run.trainer.seconds}
-
-
-def plot(rows: Sequence[Row]) -> dict[str, Any]:
-    """A figure for each caption; `where` once the clipped runs are there."""
-    from .drawing import plot as draw  # not at the top: another look needs no new rows
-
-    return draw(rows)
-
-
-def claims(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The paper's, and what clipping here and there showed."""
-    from .verdicts import claims as judge
-
-    return judge(rows)
+    yield {**piece, "val_loss": final, "seconds": run.trainer.seconds}

@@ -1,4 +1,4 @@
-"""Tokens saved: how many a method needs for the final loss of another, with intervals over seeds.
+"""Tokens saved: how many fewer a method needs to reach the final loss of another, with intervals over seeds.
 
 saving = 1 - tokens to reach l0 / tokens of the baseline's run, where l0 is the baseline's mean final loss and the
 tokens are read off the method's mean curve, linearly between evaluations. Seeds are paired: both methods saw the same
@@ -7,14 +7,16 @@ batches from the same weights. The interval resamples seeds, those of l0 with th
 
 import math
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-Row = dict[str, Any]
+from ...engine.study import Row
+from ..intervals import LEVEL, Interval, student_interval
+
 Array = NDArray[np.float64]
-_DRAWS, _LEVEL = 2000, 0.95
+_DRAWS = 2000
 
 
 class Curves(NamedTuple):
@@ -27,20 +29,12 @@ class Curves(NamedTuple):
 
     @property
     def final(self) -> Array:
-        """By seed."""
+        """The final losses, by seed."""
         return self.losses[:, -1]
 
 
-class Interval(NamedTuple):
-    """An estimate with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-
 def curves(rows: Iterable[Row]) -> dict[str, Curves]:
-    """Of every method that has reported runs, in the order of the rows."""
+    """The curves of every method that has reported runs, in the order of the rows."""
     runs: dict[str, dict[int, list[Row]]] = {}
     for row in rows:
         if row["stage"] == "report":
@@ -81,11 +75,14 @@ def crossing(tokens: Array, curve: Array, level: float) -> float:
 
 
 def saving(baseline: Curves, method: Curves) -> Interval:
-    """The share of the baseline's tokens that the method does without; -inf where its final loss is not reached, or
-    where the method diverged. NaN where the baseline did: there is nothing to reach."""
+    """The share of the baseline's tokens that the method saves.
+
+    It is -inf where the baseline's final loss is not reached or the method diverged, and NaN where the baseline
+    diverged: then there is no loss to reach.
+    """
     ours, theirs = _common(baseline, method)
 
-    def of(chosen: Any) -> float:
+    def share_saved(chosen: NDArray[np.int_]) -> float:
         level, curve = float(baseline.final[ours[chosen]].mean()), method.losses[theirs[chosen]].mean(0)
         if math.isnan(level):
             return math.nan
@@ -93,10 +90,10 @@ def saving(baseline: Curves, method: Curves) -> Interval:
 
     count = len(ours)
     draws = np.random.default_rng(0).integers(count, size=(_DRAWS, count))
-    found = np.array([of(chosen) for chosen in draws])
-    tail = (1 - _LEVEL) / 2
+    found = np.array([share_saved(chosen) for chosen in draws])
+    tail = (1 - LEVEL) / 2
     low, high = np.quantile(found, [tail, 1 - tail], method="nearest")
-    return Interval(of(np.arange(count)), float(low), float(high))
+    return Interval(share_saved(np.arange(count)), float(low), float(high))
 
 
 def paired(baseline: Curves, method: Curves) -> tuple[Array, float]:
@@ -108,26 +105,11 @@ def paired(baseline: Curves, method: Curves) -> tuple[Array, float]:
 def difference(baseline: Curves, method: Curves) -> Interval:
     """Mean final loss of the method less the baseline's, over the seeds both have: Student's interval of the pairs."""
     ours, theirs = _common(baseline, method)
-    return student(method.final[theirs] - baseline.final[ours])
+    return student_interval(method.final[theirs] - baseline.final[ours])
 
 
-def student(pairs: Array) -> Interval:
-    """The mean of differences, with Student's interval.
-
-    >>> Interval(*(round(float(x), 2) for x in student(np.array([1.0, 2.0, 3.0]))))
-    Interval(value=2.0, low=-0.48, high=4.48)
-    """
-    from scipy.stats import t
-
-    mean, count = float(pairs.mean()), len(pairs)
-    if count < 2:
-        return Interval(mean, -math.inf, math.inf)
-    width = float(t.ppf(0.5 + _LEVEL / 2, count - 1) * pairs.std(ddof=1) / math.sqrt(count))
-    return Interval(mean, mean - width, mean + width)
-
-
-def _common(a: Curves, b: Curves) -> tuple[Any, Any]:
-    """Where the seeds that both have stand in each."""
+def _common(a: Curves, b: Curves) -> tuple[NDArray[np.int_], NDArray[np.int_]]:
+    """The indices, in `a` and in `b`, of the seeds that both have."""
     common = [seed for seed in a.seeds if seed in b.seeds]
     if not common:
         raise ValueError(f"no seed in common: {a.seeds} and {b.seeds}")

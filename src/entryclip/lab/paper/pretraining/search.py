@@ -1,35 +1,45 @@
-"""How a method is tuned: one trial after another, each where the ones before say it is worth it.
+"""How a method is tuned: one trial after another, each chosen by the losses of those before.
 
 Every method gets the same number of trials. The next one is the first of these that was not tried yet:
-1. a learning rate beyond the grid, where the best lies at its edge;
+1. where the best learning rate is the largest or least so far, twice or half of it;
 2. the method's other levels, at the best learning rate;
 3. a half-step to either side of the best learning rate;
-4. a learning rate beyond the grid.
+4. larger and smaller learning rates.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from ...engine.study import Row
 from ...lm.train import methods
 
 
 class Trial(NamedTuple):
-    """What was tried, and the final validation loss; inf where it diverged."""
+    """A learning rate and a level of the clip, and the final validation loss of the run with them; inf: diverged."""
 
     lr: float
     level: float | None
     loss: float
 
 
+def trials_of(method: str, rows: Iterable[Row]) -> list[Trial]:
+    """The finished runs of a method's tuning, from the study's rows."""
+    last = [row for row in rows if row["stage"] == "tuning" and row["method"] == method and row["last"]]
+    losses = [math.inf if row["val_loss"] is None else row["val_loss"] for row in last]
+    return [Trial(row["lr"], row["level"], loss) for row, loss in zip(last, losses, strict=True)]
+
+
 def best(trials: Sequence[Trial]) -> Trial:
-    """The one with the smallest loss."""
+    """The trial with the smallest loss."""
     return min(trials, key=lambda trial: trial.loss)
 
 
 def at_edge(trials: Sequence[Trial]) -> bool:
-    """Whether the best learning rate is the least or the largest of those tried at its level: a better one may lie
-    beyond. One rate alone was not chosen among others."""
+    """Whether the best learning rate is the least or the largest of those tried at its level.
+
+    Then a better one may lie beyond. A single rate is no edge: it was not chosen among others.
+    """
     rates, top = _rates(trials), best(trials).lr
     return len(rates) > 1 and top in (min(rates), max(rates))
 
@@ -62,10 +72,10 @@ def _candidates(method: str, trials: Sequence[Trial]) -> Iterator[tuple[float, f
 
 
 def _rates(trials: Sequence[Trial]) -> list[float]:
-    """Those tried at the best level."""
+    """The learning rates that were tried at the best level."""
     return [trial.lr for trial in trials if trial.level == best(trials).level]
 
 
 def _rounded(lr: float) -> float:
-    """Three digits: the same text for the same rate, however it was come by."""
+    """Three digits, so that one rate has one text however it was computed."""
     return float(f"{lr:.3g}")

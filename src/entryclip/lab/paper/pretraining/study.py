@@ -6,51 +6,137 @@ matrices. Each is tuned with the same number of trials on one seed, then run wit
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
 
+from ...engine.study import Piece, Row
+from ...lm.data.default import data_folder
+from ...lm.train import methods
 from ...lm.train.nonfinite import Diverged
 from ...lm.train.run import Run
-from .config import Config
-from .search import best, next_trial
-from .tuning import trials_of
+from ...lm.train.settings import Settings
+from .search import best, next_trial, trials_of
 
-TITLE = "Language-model pretraining: tokens saved by clipping"
-CAPTIONS = {
-    "nano-gpt-result": "Validation loss against tokens, mean over seeds (the paper's figure `fig:nano_gpt_result`). "
-    "Dashed: the final loss of the method without clipping. A speedup is the tokens of that method over the tokens "
-    "with which another reaches its final loss, over the seeds that both have; below, the curve of one with fewer "
-    "seeds is moved to the dashed level of them all.",
-    "lr-sweep": "Final validation loss of every run of the tuning, by learning rate of the hidden matrices (the "
-    "paper's figure `fig:lr_sweep`); these runs may be shorter than the reported ones. Crosses: other levels.",
-}
-Unit = dict[str, Any]
-Row = dict[str, Any]
+POST = ("adamw", "adamw-norm", "post-hard", "post-smooth", "post-smooth-rms")
+PRE = ("muon", "spectra", "pre-hard", "pre-smooth")
+HEADLINE = ("adamw", "muon", "post-smooth", "pre-smooth", "post-hard", "pre-hard", "spectra")
 
 
-def units(config: Config) -> list[Unit]:
+@dataclass(frozen=True)
+class PretrainingConfig:
+    """The methods that are compared, what all their runs have in common, and how each is tuned.
+
+    data            the folder of shards (empty: the Python standard library's source)
+    methods         names in `entryclip.lab.lm.train.methods`; they differ in how the hidden matrices are updated
+    rates           the learning rates of the hidden matrices that every search begins with
+    level           the clip's quantile or threshold that every search begins with (None: the paper's)
+    other_lr        the learning rate of embeddings, head, vectors and scalars, the same for all methods
+    other_decay     the weight decay of these
+    trials          the number of runs that each method is tuned with, all with the seed `seed`
+    tuning_steps    the length of these runs, if shorter than `steps`
+    seeds           the number of runs of the tuned method, with the seeds that follow `seed`
+    headline_seeds  the same for the methods in HEADLINE
+
+    >>> PretrainingConfig().settings("post-smooth", lr=1e-3, level=0.99, seed=2).batch_tokens
+    4096
+    """
+
+    data: str = ""
+    model: Literal["paper", "small", "tiny"] = "small"
+    methods: tuple[str, ...] = (*POST, *PRE)
+    rates: tuple[float, ...] = (4e-3, 8e-3)
+    level: float | None = None
+    other_lr: float = 0.1
+    weight_decay: float = 0.1
+    other_decay: float = 0.0
+    steps: int = 490
+    tuning_steps: int = 245
+    sequences: int = 16
+    length: int = 256
+    eval_every: int = 70
+    eval_tokens: int = 32768
+    trials: int = 4
+    seed: int = 100
+    seeds: int = 3
+    headline_seeds: int = 5
+    compile: bool = True
+
+    @classmethod
+    def quick(cls) -> "PretrainingConfig":
+        """Four methods on the tiny model, seconds a run: enough to see that it works, too little to compare them."""
+        return cls(
+            model="tiny",
+            methods=("adamw", "post-smooth", "muon", "pre-smooth"),
+            rates=(5e-3, 1e-2),
+            steps=40,
+            tuning_steps=40,
+            sequences=4,
+            length=64,
+            eval_every=10,
+            eval_tokens=2048,
+            trials=2,
+            seeds=2,
+            headline_seeds=2,
+            compile=False,
+        )
+
+    def __post_init__(self) -> None:
+        for name in self.methods:
+            methods.find(name)
+        for name in ("rates", "methods"):
+            if not getattr(self, name) or len(set(getattr(self, name))) != len(getattr(self, name)):
+                raise ValueError(f"{name} must be one or more, each once, got {getattr(self, name)}")
+        if self.trials < len(self.rates):
+            raise ValueError(f"trials must be at least the {len(self.rates)} rates to begin with, got {self.trials}")
+        if self.tuning_steps < 1:
+            raise ValueError(f"tuning_steps must be at least 1, got {self.tuning_steps}")
+        if self.seeds < 1 or self.headline_seeds < 1:
+            raise ValueError(f"seeds must be at least 1, got {self.seeds} and {self.headline_seeds}")
+
+    def seeds_of(self, method: str) -> range:
+        """The seeds of the reported runs; the method was tuned with none of them."""
+        return range(self.seed + 1, self.seed + 1 + (self.headline_seeds if method in HEADLINE else self.seeds))
+
+    def level_of(self, method: str) -> float | None:
+        """The clip's level that the search of a method begins with; None for a method without one."""
+        own = methods.find(method).level
+        return own if self.level is None or own is None else self.level
+
+    def folder(self) -> Path:
+        """The folder of shards."""
+        return data_folder(self.data, self.model)
+
+    def settings(self, method: str, *, lr: float, level: float | None, seed: int) -> Settings:
+        """The settings of one run."""
+        own = {"data", "methods", "rates", "level", "trials", "tuning_steps", "seed", "seeds", "headline_seeds"}
+        common: dict[str, Any] = {key: value for key, value in vars(self).items() if key not in own}
+        return Settings(method=method, lr=lr, level=level, seed=seed, **common)
+
+
+def units(config: PretrainingConfig) -> list[Piece]:
     """The runs that the tuning of every method begins with."""
     pairs = itertools.product(config.rates, config.methods)
-    return [_unit("tuning", method, lr, config.level_of(method), config.seed) for lr, method in pairs]
+    return [_piece("tuning", method, lr, config.level_of(method), config.seed) for lr, method in pairs]
 
 
-def next_units(config: Config, rows: Sequence[Row]) -> list[Unit]:
-    """The runs that these rows call for: more trials, then the tuned methods with other seeds."""
+def next_units(config: PretrainingConfig, rows: Sequence[Row]) -> list[Piece]:
+    """The runs that these rows call for: the next trial of each method, then the tuned method with other seeds."""
     found = []
     for method in config.methods:
         trials = trials_of(method, rows)
         if len(trials) < config.trials:
-            found.append(_unit("tuning", method, *next_trial(method, trials), config.seed))
+            found.append(_piece("tuning", method, *next_trial(method, trials), config.seed))
         else:
             top = best(trials)
-            found += [_unit("report", method, top.lr, top.level, seed) for seed in config.seeds_of(method)]
+            found += [_piece("report", method, top.lr, top.level, seed) for seed in config.seeds_of(method)]
     return found
 
 
-def run_unit(config: Config, unit: Unit) -> Iterator[Row]:
-    """One run: a row for every evaluation. One that diverged ends with a row without a loss."""
-    settings = config.settings(unit["method"], lr=unit["lr"], level=unit["level"], seed=unit["seed"])
-    if unit["stage"] == "tuning":  # only its end is looked at
+def run_unit(config: PretrainingConfig, piece: Piece) -> Iterator[Row]:
+    """One run: a row for every evaluation; a run that diverged ends with a row whose losses are None."""
+    settings = config.settings(piece["method"], lr=piece["lr"], level=piece["level"], seed=piece["seed"])
+    if piece["stage"] == "tuning":  # only its final loss is used
         steps = min(config.tuning_steps, config.steps)
         settings = replace(settings, steps=steps, eval_every=steps)
     run, diverged = Run(settings, config.folder()), None
@@ -60,33 +146,12 @@ def run_unit(config: Config, unit: Unit) -> Iterator[Row]:
         diverged = str(stop)
     for i, (row, seconds) in enumerate(zip(run.rows, run.times, strict=True)):
         last = i == len(run.rows) - 1 and not diverged
-        yield {**unit, **row, **unit, "seconds": seconds, "last": last, "diverged": None}
+        yield {**piece, **row, **piece, "seconds": seconds, "last": last, "diverged": None}
     if diverged:
         lost = {"loss": None, "val_loss": None}
         at = {"step": run.trainer.done, "tokens": run.trainer.tokens, "seconds": run.trainer.seconds}
-        yield {**unit, **at, **lost, "last": True, "diverged": diverged}
+        yield {**piece, **at, **lost, "last": True, "diverged": diverged}
 
 
-def _unit(stage: str, method: str, lr: float, level: float | None, seed: int) -> Unit:
+def _piece(stage: str, method: str, lr: float, level: float | None, seed: int) -> Piece:
     return {"stage": stage, "method": method, "lr": lr, "level": level, "seed": seed}
-
-
-def plot(rows: Sequence[Row]) -> dict[str, Any]:
-    """`nano-gpt-result` and `lr-sweep`."""
-    from .drawing import plot as draw  # not at the top: another look needs no new rows
-
-    return draw(rows)
-
-
-def claims(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The paper's, with intervals."""
-    from .verdicts import claims as judge
-
-    return judge(rows)
-
-
-def tables(rows: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:
-    """Every method, tuned: loss, saving, time."""
-    from .table import tables as tabulate
-
-    return tabulate(rows)

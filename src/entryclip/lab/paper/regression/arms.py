@@ -35,15 +35,15 @@ class Arm:
     setting: float | None = None
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise ValueError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
+        if self.method not in ARM_METHODS:
+            raise ValueError(f"method must be one of {', '.join(ARM_METHODS)}, got {self.method!r}")
 
-    def __call__(self, step: "Step") -> Tensor:
-        return METHODS[self.method](self.setting, step)
+    def __call__(self, step: "GradientStep") -> Tensor:
+        return ARM_METHODS[self.method](self.setting, step)
 
 
 @dataclass(frozen=True)
-class Step:
+class GradientStep:
     """What an arm may look at, for runs in the leading dimensions: (learning rates, seeds, d, d)."""
 
     noisy: Tensor
@@ -53,20 +53,20 @@ class Step:
     memory: dict[str, Any]  # what an arm wants to remember until the next step
 
 
-def _none(setting: Any, step: Step) -> Tensor:
+def _none(setting: Any, step: GradientStep) -> Tensor:
     return step.noisy
 
 
-def _clipped(clip: Clip, step: Step) -> Tensor:
+def _clipped(clip: Clip, step: GradientStep) -> Tensor:
     return clip(step.noisy)
 
 
-def _agc(ratio: float, step: Step) -> Tensor:
+def _agc(ratio: float, step: GradientStep) -> Tensor:
     rows, weights = (torch.linalg.vector_norm(x, dim=-1, keepdim=True) for x in (step.noisy, step.weights))
     return step.noisy * (ratio * weights.clamp(min=_AGC_FLOOR) / rows).clamp(max=1)
 
 
-def _spam(theta: float, step: Step) -> Tensor:
+def _spam(theta: float, step: GradientStep) -> Tensor:
     memory = step.memory
     square = memory.get("square")
     g = step.noisy if square is None else hard_clip(step.noisy, (theta * square / memory["weight"]).sqrt())
@@ -75,7 +75,7 @@ def _spam(theta: float, step: Step) -> Tensor:
     return g
 
 
-def _posterior(setting: Any, step: Step) -> Tensor:
+def _posterior(setting: Any, step: GradientStep) -> Tensor:
     sizes = step.clean.square().mean((-2, -1)).sqrt().clamp(min=1e-6)
     flat, estimates = step.noisy.flatten(0, -3), torch.empty_like(step.noisy.flatten(0, -3))
     for y, size, estimate in zip(flat, sizes.flatten().tolist(), estimates, strict=True):
@@ -83,7 +83,7 @@ def _posterior(setting: Any, step: Step) -> Tensor:
     return estimates.reshape(step.noisy.shape)
 
 
-METHODS: dict[str, Callable[[Any, Step], Tensor]] = {
+ARM_METHODS: dict[str, Callable[[Any, GradientStep], Tensor]] = {
     "none": _none,
     "hard": lambda q, step: _clipped(hard(q), step),
     "smooth": lambda q, step: _clipped(smooth(q), step),

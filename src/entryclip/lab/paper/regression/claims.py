@@ -1,15 +1,14 @@
 """What the paper's text says of this experiment, and what the docs add, with the numbers measured."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
-from .drawing import STAGE
-from .table import Row, Table
+from ...engine.study import Claim, Row
+from .figures import STAGE_NAMES as STAGE
+from .results import RegressionResults as Table
 
-Claim = dict[str, Any]
 
-
-def claims(rows: Iterable[Row]) -> list[Claim]:
+def claims(rows: Sequence[Row]) -> list[Claim]:
     """The paper's claims at each size, then those beyond it. "Converges": the loss falls below half of its start."""
     table = Table(rows)
     found = [claim for d in table.sizes() for claim in _of_paper(table, d)]
@@ -42,39 +41,39 @@ def _of_paper(table: Table, d: int) -> list[Claim]:
         if a < 0.5
     }
     return [
-        _claim(
+        Claim(
             f"d = {d}: GD without clipping fails from alpha = .01 on",
             f"final over first loss: {shares('post', 'none', levels[:3])}",
             all(share("post", "none", a) > 0.5 for a in some) and share("post", "none", 0.0) < 0.5,
         ),
-        _claim(
+        Claim(
             f"d = {d}: GD with either clip converges at every alpha",
             f"worst: hard {max(share('post', 'hard', a) for a in levels):.2g}, "
             f"smooth {max(share('post', 'smooth', a) for a in levels):.2g} of the first loss",
             all(share("post", m, a) < 0.5 for m in ("hard", "smooth") for a in levels),
         ),
-        _claim(
+        Claim(
             f"d = {d}: spectral GD converges at every alpha without clipping",
             f"final over first loss: {shares('pre', 'none', heavy)}",
             all(share("pre", "none", a) < 0.5 for a in levels),
         ),
-        _claim(
+        Claim(
             f"d = {d}: pre-clipping's speedup begins at alpha = .01 and grows with alpha",
             "; ".join(f"{m} {', '.join(f'{g:.2f}' for g in gains[m])}" for m in gains),
             all(g > 1.05 for m in gains for a, g in zip(levels, gains[m], strict=True) if a >= 1e-2)
             and all(gains[m][i] <= gains[m][i + 1] * 1.02 for m in gains for i in range(len(levels) - 1)),
         ),
-        _claim(
+        Claim(
             f"d = {d}: smooth shrinkage beats hard clipping from alpha = .5 on",
             "; ".join(f"{s}: hard / smooth {', '.join(f'{r:.2f}' for r in lead[s])}" for s in lead),
             all(r > 1 for s in lead for r in lead[s]),
         ),
-        _claim(
+        Claim(
             f"d = {d}: near parity at alpha = 0",
             "speedups " + ", ".join(f"{m} {s} {g:.2f}" for (s, m), g in parity.items()),
             all(0.9 < g < 1.1 for g in parity.values()),
         ),
-        _claim(
+        Claim(
             f"d = {d}: both clips bring back the spectrum and the leading subspace",
             "; ".join(
                 f"alpha {a:g}: kept {kept['none', a]['kept']:.2f} without, {kept['hard', a]['kept']:.2f} hard, "
@@ -109,31 +108,27 @@ def _beyond(table: Table) -> list[Claim]:
         for stage in STAGE
     }
     return [
-        _claim(
+        Claim(
             "smooth's lead over hard from alpha = .5 on mostly goes when both choose any threshold (GD)",
             f"hard / smooth {_list(on_grid)} on the paper's grid, {_list(freely)} freely",
             all(abs(f - 1) < 0.5 * abs(g - 1) for f, g in zip(freely, on_grid, strict=True)),
         ),
-        _claim(
+        Claim(
             "with any threshold an entry-wise clip comes within 20 % of the exact posterior mean (GD)",
             f"best clip / floor {_list(floor)}",
             all(f < 1.2 for f in floor),
         ),
-        _claim(
+        Claim(
             "the clips in use today do not control heavy contamination as entry-wise ones do (GD, alpha >= .5)",
             "loss over smooth's: " + ", ".join(f"{m} up to {r:.3g}" for m, r in today.items()),
             all(r > 1.5 for r in today.values()),
         ),
-        _claim(
+        Claim(
             "entry-wise clipping does not help under Gaussian and low-rank noise",
             "best speedup: " + ", ".join(f"{noise}, {stage} {g:.2f}" for (stage, noise), g in other.items()),
             all(g < 1.1 for g in other.values()),
         ),
     ]
-
-
-def _claim(claim: str, measured: str, holds: bool) -> Claim:
-    return {"claim": claim, "measured": measured, "holds": bool(holds)}
 
 
 def _list(numbers: list[float]) -> str:

@@ -15,15 +15,13 @@ import torch
 from torch import Tensor
 
 from ....matrix.sign import msign
-from .arms import Arm, Step
+from .arms import Arm, GradientStep
 from .problem import Problem
-
-STAGES = ("post", "pre")
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """Losses of shape (arms, learning rates, seeds); inf where a run has burst."""
+class Losses:
+    """The losses of all runs, of shape (arms, learning rates, seeds); inf where a run has diverged."""
 
     final: np.ndarray
     lowest: np.ndarray
@@ -40,7 +38,7 @@ def descend(
     steps: int,
     *,
     points: Sequence[int] = (),
-) -> Outcome:
+) -> Losses:
     """Run all arms at all learning rates from W = 0; `points` are the steps whose losses are kept."""
     w = torch.zeros(len(arms), len(rates), *problem.target.shape)
     lr = torch.tensor(rates)[:, None, None, None]
@@ -54,14 +52,16 @@ def descend(
         if number in points:
             curve.append(loss)
         noisy = clean + noise
-        update = torch.stack([arm(Step(noisy[i], clean[i], w[i], problem, memories[i])) for i, arm in enumerate(arms)])
+        update = torch.stack(
+            [arm(GradientStep(noisy[i], clean[i], w[i], problem, memories[i])) for i, arm in enumerate(arms)]
+        )
         w -= lr * (msign(update, "exact") if stage == "pre" else update)
     final = problem.loss(w, problem.gradient(w))
     if steps in points:
         curve.append(final)
     kept = [_numbers(x) for x in curve]
     shape = (0, *final.shape)
-    return Outcome(
+    return Losses(
         _numbers(final), _numbers(torch.fmin(lowest, final)), np.stack(kept) if kept else np.empty(shape), list(points)
     )
 

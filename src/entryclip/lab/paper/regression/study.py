@@ -1,43 +1,121 @@
-"""Matrix regression under contaminated gradients: the paper's synthetic study (app:synthetic), and beyond it."""
+"""What is run: the paper's grid of methods, learning rates and seeds, and a grid that goes beyond it."""
 
-from collections.abc import Iterator
-from typing import Any
+import math
+from dataclasses import dataclass
 
-from .claims import claims
-from .config import Config, units
-from .drawing import plot
-from .grid import run_unit
-from .table import Table
+from ...engine.study import Piece, Row
+from .arms import Arm
+from .descent import descend
+from .problem import Problem, make_noise
+from .rows import best_of, curve_rows, final_rows, spectrum_rows
 
-TITLE = "Regression with contaminated gradients"
-_STAGES = {"post": "Gradient descent", "pre": "Spectral gradient descent"}
-CAPTIONS = {
-    "speedup": "How many times lower the loss ends with entry-wise clipping than without, each at its best learning "
-    "rate and threshold (fig:synthetic_result): nothing to gain at alpha = 0, for gradient descent orders of magnitude "
-    "from .01 on.",
-    **{
-        f"{stage}_d{d}": f"{name}, d = {d} (fig:{stage}_d{d}, a). Middle: the largest singular value of the first "
-        "gradient over its gain along the clean one: noise inflates it, both clips bring it back. Right: the share of "
-        "the clean gradient's leading subspace that is left."
-        for stage, name in _STAGES.items()
-        for d in (32, 64)
-    },
-    **{
-        f"{stage}_d{d}_curves": f"{name}, d = {d}: the loss along the runs (fig:{stage}_d{d}, b), medians over the "
-        "seeds and quartiles, every method at its best setting."
-        for stage, name in _STAGES.items()
-        for d in (32, 64)
-    },
-    "thresholds": "Beyond the paper: dashed, the best on the paper's grid; solid, with lower quantiles, multiples of "
-    "the median and more learning rates. Free to choose, hard and smooth come close to each other and to the exact "
-    "posterior mean; norm clips do not.",
-    "other_noise": "The same gain under Gaussian and low-rank noise, where no entry stands out, beside contamination.",
-}
-
-__all__ = ["CAPTIONS", "TITLE", "Config", "Table", "claims", "plot", "run", "run_unit", "units"]
+PAPER_METHODS = ("none", "hard", "smooth")
+_STAGES = ("post", "pre")  # gradient descent with clipped gradients, spectral gradient descent with clipped inputs
 
 
-def run(config: Config) -> Iterator[dict[str, Any]]:
-    """All rows, unit by unit."""
-    for unit in units(config):
-        yield from run_unit(config, unit)
+@dataclass(frozen=True)
+class RegressionConfig:
+    """The setting of app:synthetic, with a field for everything it leaves open."""
+
+    sizes: tuple[tuple[int, int], ...] = ((32, 128), (64, 256))  # (d, n)
+    alphas: tuple[float, ...] = (0.0, 1e-3, 1e-2, 0.05, 0.1, 0.5, 0.8, 1.0)
+    rates: tuple[float, ...] = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1)
+    quantiles: tuple[float, ...] = (0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.99999)
+    seeds: int = 10
+    steps: int = 300
+    sigma: float = 1.0
+    nu: float = 1.0  # degrees of freedom of the contaminating Student t; 1 is Cauchy
+    scale: float = 3.0  # of the contaminating Student t
+    k: int = 8  # the leading directions whose recovery is measured
+    # Beyond the paper, at the first size only:
+    free_alphas: tuple[float, ...] = (0.0, 1e-2, 0.1, 0.5, 0.8, 1.0)
+    free_rates: tuple[float, ...] = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
+    free_quantiles: tuple[float, ...] = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999)
+    multiples: tuple[float, ...] = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)  # of the median of |entries|
+    norms: tuple[float, ...] = (1.0, 3.0, 10.0, 30.0, 100.0)  # thresholds of global norm clipping
+    ratios: tuple[float, ...] = (0.1, 1.0, 10.0, 100.0)  # of AGC: a row's norm over the weights'
+    thetas: tuple[float, ...] = (1.0, 10.0, 100.0, 5000.0)  # of SPAM: squared entries over their running mean
+    other_noises: tuple[tuple[str, float], ...] = (("gaussian", 5.0), ("low-rank", 100.0))
+
+    def __post_init__(self) -> None:
+        if min(self.seeds, self.steps, self.k, *(side for size in self.sizes for side in size)) < 1:
+            raise ValueError("seeds, steps, k and both numbers of every size must be >= 1")
+        if not all(0 <= alpha <= 1 for alpha in self.alphas + self.free_alphas):
+            raise ValueError(f"alphas must be in [0, 1], got {self.alphas + self.free_alphas}")
+        if not all(0 < q <= 1 for q in self.quantiles + self.free_quantiles):
+            raise ValueError(f"quantiles must be in (0, 1], got {self.quantiles + self.free_quantiles}")
+        positive = self.rates + self.free_rates + self.multiples + self.norms + self.ratios + self.thetas
+        if not all(0 < number < math.inf for number in positive):
+            raise ValueError(f"rates, multiples, norms, ratios and thetas must be positive and finite, got {positive}")
+        for kind, level in self.other_noises:
+            make_noise(kind, level, self.sigma, self.nu, self.scale)
+
+    @classmethod
+    def quick(cls) -> "RegressionConfig":
+        """The same picture in less than a minute: one size, fewer seeds, steps and settings."""
+        return cls(
+            sizes=((32, 128),),
+            alphas=(0.0, 1e-2, 0.1, 0.5, 1.0),
+            rates=(0.01, 0.05, 0.1),
+            quantiles=(0.9, 0.99, 0.999),
+            seeds=3,
+            steps=150,
+            free_alphas=(1e-2, 0.5, 1.0),
+            free_rates=(0.02, 0.1, 0.4),
+            free_quantiles=(0.6, 0.9, 0.99),
+            multiples=(0.5, 2.0, 8.0),
+            norms=(10.0, 30.0),
+            ratios=(1.0, 10.0),
+            thetas=(10.0,),
+        )
+
+    def paper_arms(self) -> list[Arm]:
+        """No clip, and the paper's two operators at every quantile of its grid."""
+        return [Arm("none"), *(Arm(method, q) for method in ("hard", "smooth") for q in self.quantiles)]
+
+    def free_arms(self, noise: str) -> list[Arm]:
+        """Any thresholds, the clips in use today, and the Bayes estimator where the noise has a law it can be given."""
+        grids = {
+            "hard": self.free_quantiles,
+            "smooth": self.free_quantiles,
+            "hard-median": self.multiples,
+            "smooth-median": self.multiples,
+            "global": self.norms,
+            "agc": self.ratios,
+            "spam": self.thetas,
+        }
+        arms = [Arm("none"), *(Arm(method, setting) for method, grid in grids.items() for setting in grid)]
+        return arms if noise == "low-rank" else [*arms, Arm("posterior")]
+
+
+def units(config: RegressionConfig) -> list[Piece]:
+    """A unit for every size, stage and noise: each is a whole grid of arms, learning rates and seeds."""
+    paper = [
+        {"part": "paper", "d": d, "n": n, "stage": stage, "noise": "contamination", "level": alpha}
+        for d, n in config.sizes
+        for stage in _STAGES
+        for alpha in config.alphas
+    ]
+    d, n = config.sizes[0]
+    noises = [*(("contamination", alpha) for alpha in config.free_alphas), *config.other_noises]
+    free = [
+        {"part": "free", "d": d, "n": n, "stage": stage, "noise": noise, "level": level}
+        for stage in _STAGES
+        for noise, level in noises
+    ]
+    return paper + free
+
+
+def run_unit(config: RegressionConfig, piece: Piece) -> list[Row]:
+    """Rows of kind `final` for every arm and learning rate; for the paper's methods also `curve` and `spectrum`."""
+    noise = make_noise(piece["noise"], piece["level"], config.sigma, config.nu, config.scale)
+    problem = Problem.draw(piece["d"], piece["n"], tuple(range(config.seeds)), noise)
+    stage, paper = piece["stage"], piece["part"] == "paper"
+    arms = config.paper_arms() if paper else config.free_arms(piece["noise"])
+    rates = config.rates if paper else config.free_rates
+    rows = final_rows(descend(problem, stage, arms, rates, config.steps), arms, rates)
+    if paper:
+        best = {method: best_of(rows, method) for method in PAPER_METHODS}
+        rows += [row for method in PAPER_METHODS for row in curve_rows(problem, stage, best[method], config.steps)]
+        rows += spectrum_rows(problem, [Arm(method, best[method]["setting"]) for method in PAPER_METHODS], config.k)
+    return [{**{key: piece[key] for key in ("part", "d", "stage", "noise", "level")}, **row} for row in rows]

@@ -1,21 +1,22 @@
-"""Which parameters to clip, by what the probe found: those with the higher R-hat, and the others."""
+"""Which parameters each run clips, by what the probe found: those with the higher R-hat, the others, all or none."""
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
-Row = dict[str, Any]
+from ...engine.study import Row
 
 
-def arms(rows: Iterable[Row]) -> dict[str, tuple[str, ...]]:
-    """The parameters that each arm clips. `advised` and `not advised` are there where the probe advises some, not all.
+def clipped_parameters(rows: Iterable[Row]) -> dict[str, tuple[str, ...]]:
+    """The names of the parameters that are clipped, for each arm of the comparison.
 
-    With advice for none of them, `advised` would be `none` and `not advised` would be `all`.
+    The arms are `none`, `all`, `high` and `low`, the halves by R-hat. `advised` and `not advised` are there where the
+    probe advises a clip for some parameters but not for all: otherwise they would repeat `none` and `all`.
     """
     rows = [row for row in rows if row["kind"] == "matrix"]
-    ranked = sorted(ratios(rows), key=ratios(rows).__getitem__)
+    ratios = mean_r_hat(rows)
+    ranked = sorted(ratios, key=ratios.__getitem__)
     low, high = ranked[: len(ranked) // 2], ranked[len(ranked) // 2 :]
     found = {"none": [], "all": ranked, "high": high, "low": low}
     advised = {parameter(row["matrix"]) for row in rows if row["verdict"] == "spikes"}
@@ -24,8 +25,8 @@ def arms(rows: Iterable[Row]) -> dict[str, tuple[str, ...]]:
     return {arm: tuple(sorted(names)) for arm, names in found.items()}
 
 
-def ratios(rows: Iterable[Row]) -> dict[str, float]:
-    """R-hat along the first direction for each parameter: its geometric mean over stages and matrices."""
+def mean_r_hat(rows: Iterable[Row]) -> dict[str, float]:
+    """The geometric mean of R-hat along the first direction, over stages and matrices, for each parameter."""
     logs: dict[str, list[float]] = {}
     for row in rows:
         if row["r_hat"]:
@@ -34,7 +35,7 @@ def ratios(rows: Iterable[Row]) -> dict[str, float]:
 
 
 def parameter(matrix: str) -> str:
-    """The parameter that a matrix is in.
+    """The name of the parameter that holds a matrix: queries, keys and values share one.
 
     >>> parameter("blocks.1.attn.qkv_w.v"), parameter("blocks.1.mlp.c_fc.weight")
     ('blocks.1.attn.qkv_w', 'blocks.1.mlp.c_fc.weight')

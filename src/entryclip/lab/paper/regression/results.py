@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
-Row = dict[str, Any]
+from ...engine.study import Row
 
 
-class Table:
+class RegressionResults:
     """Rows of a run, with the best of each method over its grid."""
 
     def __init__(self, rows: Iterable[Row]):
@@ -49,11 +49,11 @@ class Table:
 
 def markdown(rows: Iterable[Row]) -> str:
     """The paper's comparison as a table: least median final losses, at the first size."""
-    table = Table(rows)
-    d, levels = table.sizes()[0], table.levels()
+    results = RegressionResults(rows)
+    d, levels = results.sizes()[0], results.levels()
     lines = [f"| d = {d}, alpha | {' | '.join(f'{a:g}' for a in levels)} |", "|---" * (len(levels) + 1) + "|"]
     for stage, name in (("post", "GD"), ("pre", "spectral GD")):
         for method, words in (("none", "no clipping"), ("hard", "hard"), ("smooth", "smooth")):
-            losses = [table.loss(part="paper", stage=stage, d=d, method=method, level=a) for a in levels]
+            losses = [results.loss(part="paper", stage=stage, d=d, method=method, level=a) for a in levels]
             lines.append(f"| {name}, {words} | {' | '.join(f'{loss:.3g}' for loss in losses)} |")
     return "\n".join(lines)

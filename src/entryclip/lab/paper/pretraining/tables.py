@@ -1,16 +1,16 @@
-"""Every method in a line: how it was tuned, and what came of it."""
+"""The tables of pretraining, a line for every method: its final loss and saving, and how it was tuned."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ...engine.study import Row
+from ..intervals import nats
+from ..lm_methods import BASELINES, METHOD_NAMES
+from .claims import percent
 from .savings import Curves, curves, difference, saving
-from .search import Trial, best
-from .tuning import trials_of
-from .verdicts import BASELINES, NAMES, nats, percent
+from .search import Trial, best, trials_of
 
-Row = dict[str, Any]
 REPORTED = (
     "Tuned methods on seeds they were not tuned on: mean final validation loss ± standard deviation over seeds; "
     "difference and tokens saved against AdamW or Muon without clipping, with 95 % intervals over paired seeds; "
@@ -20,20 +20,19 @@ _AGAINST = ("less the baseline's", "tokens saved")
 TUNED = "The tuning: learning rates of the hidden matrices, and levels of the clip, that were tried with one seed"
 
 
-def tables(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """By caption."""
-    rows = list(rows)
+def tables(rows: Sequence[Row]) -> Mapping[str, list[Row]]:
+    """The reported runs and the tuning, by caption; a table without lines is left out."""
     found = {REPORTED: reported(rows), TUNED: tuned(rows)}
     return {caption: lines for caption, lines in found.items() if lines}
 
 
 def reported(rows: Sequence[Row]) -> list[Row]:
-    """The runs of the tuned methods."""
+    """The runs of the tuned methods, a line each."""
     found, settings = curves(rows), {row["method"]: row for row in rows if row["stage"] == "report"}
     lines = []
     for method, each in found.items():
         line = {
-            "method": NAMES[method],
+            "method": METHOD_NAMES[method],
             "learning rate": f"{settings[method]['lr']:g}",
             "level": settings[method]["level"],
         }
@@ -52,18 +51,18 @@ def _final(each: Curves) -> str:
 
 
 def against(baseline: Curves, method: Curves) -> Row:
-    """What a method gains on another, in words."""
+    """What a method gains on its baseline, as text."""
     return dict(zip(_AGAINST, (nats(difference(baseline, method)), percent(saving(baseline, method))), strict=True))
 
 
 def tuned(rows: Sequence[Row]) -> list[Row]:
-    """What was tried, and the best of it."""
+    """The trials of every method and the best of them."""
     lines = []
     for method in dict.fromkeys(row["method"] for row in rows if row["stage"] == "tuning"):
         trials = trials_of(method, rows)
         top = best(trials)
         tried = ", ".join(_setting(trial) for trial in sorted(trials, key=lambda trial: (trial.lr, trial.level or 0)))
-        lines.append({"method": NAMES[method], "tried": tried, "best": _setting(top), "loss": f"{top.loss:.4f}"})
+        lines.append({"method": METHOD_NAMES[method], "tried": tried, "best": _setting(top), "loss": f"{top.loss:.4f}"})
     return lines
 
 

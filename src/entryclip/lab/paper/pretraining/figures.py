@@ -1,62 +1,63 @@
-"""The figures: loss against tokens, and the tuning."""
+"""The figures of pretraining: the loss against tokens, and the tuning."""
 
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from .config import POST, PRE
+from ...engine.study import Row
+from ..lm_methods import BASELINES, METHOD_LOOKS, METHOD_NAMES
 from .savings import Array, Curves, crossing, curves, paired
-from .search import Trial, best
-from .tuning import trials_of
-from .verdicts import BASELINES, NAMES
+from .search import Trial, best, trials_of
+from .study import POST, PRE
 
-Row = dict[str, Any]
-FAMILIES = {"post-clipping": POST, "pre-clipping": PRE}
-ROOM = 0.4  # for the legend, above the curves
-LOOK: dict[str, dict[str, Any]] = {
-    "adamw": {"color": "#555555", "ls": (0, (1, 1.5))},
-    "muon": {"color": "#555555", "ls": (0, (1, 1.5))},
-    "adamw-norm": {"color": "#8a6d1c", "ls": "dotted"},
-    "spectra": {"color": "#2f8f5b", "ls": "dashdot"},
-    "post-hard": {"color": "#1f5fa8", "ls": (0, (5, 2))},
-    "pre-hard": {"color": "#1f5fa8", "ls": (0, (5, 2))},
-    "post-smooth": {"color": "#c8352b", "ls": "solid"},
-    "pre-smooth": {"color": "#c8352b", "ls": "solid"},
-    "post-smooth-rms": {"color": "#6b4fa0", "ls": (0, (3, 1, 1, 1))},
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+CAPTIONS = {
+    "nano-gpt-result": "Validation loss against tokens, mean over seeds (the paper's figure `fig:nano_gpt_result`). "
+    "Dashed: the final loss of the method without clipping. A speedup is the tokens of that method over the tokens "
+    "with which another reaches its final loss, over the seeds that both have; below, the curve of one with fewer "
+    "seeds is moved to the dashed level of them all.",
+    "lr-sweep": "Final validation loss of every run of the tuning, by learning rate of the hidden matrices (the "
+    "paper's figure `fig:lr_sweep`); these runs may be shorter than the reported ones. Crosses: other levels.",
 }
+_FAMILIES = {"post-clipping": POST, "pre-clipping": PRE}
+_ROOM = 0.4  # for the legend, above the curves
 
 
-def plot(rows: Iterable[Row]) -> dict[str, Any]:
-    """`nano-gpt-result` and `lr-sweep`; a family of methods that has no rows has no panel."""
-    rows = list(rows)
+def figures(rows: Sequence[Row]) -> "Mapping[str, Figure]":
+    """Draw `nano-gpt-result` and `lr-sweep`; a family of methods that has no rows has no panel."""
     return {"nano-gpt-result": _result(curves(rows)), "lr-sweep": _sweep(rows)}
 
 
-def _result(found: dict[str, Curves]) -> Any:
+def _result(found: dict[str, Curves]) -> "Figure":
     """Above the whole run, below its last fifth: there the curves part."""
     from ...engine.figures import panels
 
-    families = {name: those for name, methods in FAMILIES.items() if (those := [m for m in methods if m in found])}
+    families = {name: those for name, methods in _FAMILIES.items() if (those := [m for m in methods if m in found])}
     figure, axes = panels(len(families), rows=2, width=5.2, height=3.6)
     for i, (name, methods) in enumerate(families.items()):
         whole, last = axes[i], axes[i + len(families)]
         for method in methods:
             each = found[method]
-            whole.plot(each.tokens / 1e6, each.losses.mean(0), label=NAMES[method], lw=1.5, **LOOK[method])
+            whole.plot(
+                each.tokens / 1e6, each.losses.mean(0), label=METHOD_NAMES[method], lw=1.5, **METHOD_LOOKS[method]
+            )
         whole.set(title=name, xlabel="tokens (millions)", ylabel="validation loss")
         whole.legend(frameon=False, fontsize=8)
-        _enlarge(last, {method: found[method] for method in methods}, found.get(FAMILIES[name][0]))
+        _enlarge(last, {method: found[method] for method in methods}, found.get(_FAMILIES[name][0]))
     return figure
 
 
-def _enlarge(axis: Any, there: dict[str, Curves], baseline: Curves | None) -> None:
+def _enlarge(axis: "Axes", there: dict[str, Curves], baseline: Curves | None) -> None:
     """The last fifth, with the level to reach; a method far above it is out of sight."""
     baseline = None if baseline is None or math.isnan(baseline.final.mean()) else baseline  # diverged: no level
     end = max(each.tokens[-1] for each in there.values()) / 1e6
     late = []
     for method, each in there.items():
         curve, label = _against(method, each, baseline)
-        axis.plot(each.tokens / 1e6, curve, label=label, lw=1.5, **LOOK[method])
+        axis.plot(each.tokens / 1e6, curve, label=label, lw=1.5, **METHOD_LOOKS[method])
         late += [float(loss) for loss in curve[each.tokens >= 0.8e6 * end] if math.isfinite(loss)]
     if baseline is not None:
         level = float(baseline.final.mean())
@@ -66,7 +67,7 @@ def _enlarge(axis: Any, there: dict[str, Curves], baseline: Curves | None) -> No
     high = min(max(late, default=1.0), low + 0.4)
     room = 0.05 * (high - low) + 1e-3
     axis.locator_params(axis="x", nbins=5)
-    limits = {"xlim": (0.8 * end, end), "ylim": (low - 2 * room, high + ROOM * (high - low) + room)}
+    limits = {"xlim": (0.8 * end, end), "ylim": (low - 2 * room, high + _ROOM * (high - low) + room)}
     axis.set(**limits, xlabel="tokens (millions)", ylabel="validation loss")
     axis.legend(frameon=False, fontsize=8, loc="upper right", title="speedup", title_fontsize=8)
 
@@ -75,22 +76,25 @@ def _against(method: str, each: Curves, baseline: Curves | None) -> tuple[Array,
     """A method's mean curve, and its name with the speedup. Both are over the seeds that the baseline has, too: where
     these are not all of the baseline's, the curve is moved by as much as its final loss over them is off."""
     if baseline is None:
-        return each.losses.mean(0), NAMES[method]
+        return each.losses.mean(0), METHOD_NAMES[method]
     curve, level = paired(baseline, each)
     moved = curve - level + float(baseline.final.mean())
     if method not in BASELINES:
-        return moved, NAMES[method]
+        return moved, METHOD_NAMES[method]
     if math.isnan(curve[-1]):
-        return moved, f"{NAMES[method]}: diverged"
+        return moved, f"{METHOD_NAMES[method]}: diverged"
     needed = crossing(each.tokens, curve, level)
-    return moved, f"{NAMES[method]}: {'not reached' if needed == math.inf else f'{baseline.tokens[-1] / needed:.3f}'}"
+    return (
+        moved,
+        f"{METHOD_NAMES[method]}: {'not reached' if needed == math.inf else f'{baseline.tokens[-1] / needed:.3f}'}",
+    )
 
 
-def _sweep(rows: list[Row]) -> Any:
+def _sweep(rows: Sequence[Row]) -> "Figure":
     from ...engine.figures import panels
 
-    trials = {method: _finite(trials_of(method, rows)) for methods in FAMILIES.values() for method in methods}
-    families = {name: those for name, methods in FAMILIES.items() if (those := [m for m in methods if trials[m]])}
+    trials = {method: _finite(trials_of(method, rows)) for methods in _FAMILIES.values() for method in methods}
+    families = {name: those for name, methods in _FAMILIES.items() if (those := [m for m in methods if trials[m]])}
     figure, axes = panels(len(families) or 1, width=5.2, height=3.6)  # an empty panel where every trial diverged
     for axis, (name, methods) in zip(axes, families.items(), strict=False):
         for method in methods:
@@ -98,12 +102,12 @@ def _sweep(rows: list[Row]) -> Any:
         axis.set(title=name, xlabel="learning rate of the hidden matrices", ylabel="final validation loss")
         _doublings(axis, [trial.lr for method in methods for trial in trials[method]])
         low, high = axis.get_ylim()
-        axis.set_ylim(low, high + ROOM * (high - low))
+        axis.set_ylim(low, high + _ROOM * (high - low))
         axis.legend(frameon=False, fontsize=8, loc="upper right")
     return figure
 
 
-def _doublings(axis: Any, rates: list[float]) -> None:
+def _doublings(axis: "Axes", rates: list[float]) -> None:
     """Marks at the least rate, twice that, and so on."""
     least = min(rates)
     marks = [least * 2**i for i in range(1 + math.floor(math.log2(max(rates) / least) + 1e-6))]
@@ -115,15 +119,21 @@ def _finite(trials: list[Trial]) -> list[Trial]:
     return sorted((trial for trial in trials if math.isfinite(trial.loss)), key=lambda trial: trial.lr)
 
 
-def _rates(axis: Any, method: str, trials: list[Trial]) -> None:
+def _rates(axis: "Axes", method: str, trials: list[Trial]) -> None:
     """A line over the rates at the level that most trials had, crosses for the others, a ring around the best."""
     levels = [trial.level for trial in trials]
     usual = max(levels, key=levels.count)
     line = [trial for trial in trials if trial.level == usual]
     axis.plot(
-        [t.lr for t in line], [t.loss for t in line], marker="o", ms=3, lw=1.4, label=NAMES[method], **LOOK[method]
+        [t.lr for t in line],
+        [t.loss for t in line],
+        marker="o",
+        ms=3,
+        lw=1.4,
+        label=METHOD_NAMES[method],
+        **METHOD_LOOKS[method],
     )
     others = [trial for trial in trials if trial.level != usual]
-    axis.plot([t.lr for t in others], [t.loss for t in others], "x", ms=5, color=LOOK[method]["color"])
+    axis.plot([t.lr for t in others], [t.loss for t in others], "x", ms=5, color=METHOD_LOOKS[method]["color"])
     top = best(trials)
-    axis.plot([top.lr], [top.loss], "o", ms=9, mfc="none", color=LOOK[method]["color"])
+    axis.plot([top.lr], [top.loss], "o", ms=9, mfc="none", color=METHOD_LOOKS[method]["color"])

@@ -1,43 +1,25 @@
 """What the paper says of pretraining, and what was measured."""
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from .savings import Curves, Interval, curves, difference, saving
-from .search import at_edge, best
-from .tuning import trials_of
-
-Row = dict[str, Any]
-Claim = dict[str, Any]
-NAMES = {
-    "adamw": "AdamW",
-    "adamw-norm": "AdamW, global norm clip",
-    "post-hard": "AdamW, hard clip",
-    "post-smooth": "AdamW, smooth shrinkage",
-    "post-smooth-rms": "AdamW, smooth, RMS kept",
-    "muon": "Muon",
-    "spectra": "SPECTRA",
-    "pre-hard": "Muon, hard clip",
-    "pre-smooth": "Muon, smooth shrinkage",
-    "snapshot": "the speed-run's Muon",
-}
-BASELINES = {**dict.fromkeys(("adamw-norm", "post-hard", "post-smooth", "post-smooth-rms"), "adamw")} | dict.fromkeys(
-    ("spectra", "pre-hard", "pre-smooth"), "muon"
-)
+from ...engine.study import Claim, Row
+from ..intervals import Interval, nats
+from ..lm_methods import METHOD_NAMES
+from .savings import Curves, curves, difference, saving
+from .search import at_edge, best, trials_of
 
 
-def claims(rows: Iterable[Row]) -> list[Claim]:
-    """The paper's, each with an interval; one holds if the interval is on its side."""
-    rows = list(rows)
+def claims(rows: Sequence[Row]) -> list[Claim]:
+    """The paper's claims of which both methods were run; one holds if its whole interval is on its side."""
     found = curves(rows)
     edge = [name for name in found if (trials := trials_of(name, rows)) and at_edge(trials)]
     made = [
         _saves("adamw", "post-smooth", "7.6 %", found, edge),
         _saves("muon", "pre-smooth", "1.9 %", found, edge),
-        _above("post-smooth", "post-hard", found, edge),
-        _above("pre-smooth", "pre-hard", found, edge),
-        _above("pre-smooth", "spectra", found, edge),
+        _ends_below("post-smooth", "post-hard", found, edge),
+        _ends_below("pre-smooth", "pre-hard", found, edge),
+        _ends_below("pre-smooth", "spectra", found, edge),
         _higher_rate("adamw", "post-smooth", rows),
         _higher_rate("muon", "pre-smooth", rows),
     ]
@@ -49,17 +31,17 @@ def _saves(baseline: str, method: str, paper: str, found: dict[str, Curves], edg
         return None
     tokens, loss = saving(found[baseline], found[method]), difference(found[baseline], found[method])
     measured = f"saving {percent(tokens)}, final loss {nats(loss)} ({_basis((baseline, method), found, edge)})"
-    claim = f"Smooth shrinkage saves tokens on {NAMES[baseline]} (in the paper {paper})"
-    return {"claim": claim, "measured": measured, "holds": tokens.low > 0}
+    claim = f"Smooth shrinkage saves tokens on {METHOD_NAMES[baseline]} (in the paper {paper})"
+    return Claim(claim, measured, tokens.low > 0)
 
 
-def _above(method: str, other: str, found: dict[str, Curves], edge: list[str]) -> Claim | None:
+def _ends_below(method: str, other: str, found: dict[str, Curves], edge: list[str]) -> Claim | None:
     if method not in found or other not in found:
         return None
     loss = difference(found[other], found[method])
-    claim = f"{NAMES[method]} ends below {NAMES[other]}"
+    claim = f"{METHOD_NAMES[method]} ends below {METHOD_NAMES[other]}"
     measured = f"final loss {nats(loss)} ({_basis((method, other), found, edge)})"
-    return {"claim": claim, "measured": measured, "holds": loss.high < 0}
+    return Claim(claim, measured, loss.high < 0)
 
 
 def _higher_rate(baseline: str, method: str, rows: Sequence[Row]) -> Claim | None:
@@ -67,13 +49,13 @@ def _higher_rate(baseline: str, method: str, rows: Sequence[Row]) -> Claim | Non
     if not all(trials.values()):
         return None
     rates = {name: best(each).lr for name, each in trials.items()}
-    claim = f"The best learning rate of {NAMES[baseline]} moves up with smooth shrinkage"
+    claim = f"The best learning rate of {METHOD_NAMES[baseline]} moves up with smooth shrinkage"
     measured = f"from {rates[baseline]:g} to {rates[method]:g}, {len(trials[method])} trials each, one seed"
-    return {"claim": claim, "measured": measured, "holds": rates[method] > rates[baseline]}
+    return Claim(claim, measured, rates[method] > rates[baseline])
 
 
 def percent(value: Interval) -> str:
-    """A saving in words.
+    """A saving as text.
 
     >>> percent(Interval(0.05, 0.02, 0.08)), percent(Interval(0.01, -math.inf, 0.03))
     ('5.0 % [2.0, 8.0]', '1.0 % [not reached, 3.0]')
@@ -93,14 +75,7 @@ def _share(value: float) -> str:
     return "not reached" if value == -math.inf else f"{100 * value:.1f}"
 
 
-def nats(value: Interval) -> str:
-    """A difference of losses in words."""
-    if math.isnan(value.value):
-        return "a run diverged"
-    return f"{value.value:+.4f} [{value.low:+.4f}, {value.high:+.4f}]"
-
-
 def _basis(pair: tuple[str, str], found: dict[str, Curves], edge: list[str]) -> str:
-    """What a comparison rests on: its seeds, and whether the tuning of either ended at the edge of its rates."""
+    """Say what a comparison rests on: its seeds, and whether the tuning of either ended at the edge of its rates."""
     seeds = f"{len(set(found[pair[0]].seeds) & set(found[pair[1]].seeds))} seeds"
-    return "; ".join([seeds, *(f"best rate of {NAMES[name]} at the edge" for name in pair if name in edge)])
+    return "; ".join([seeds, *(f"best rate of {METHOD_NAMES[name]} at the edge" for name in pair if name in edge)])

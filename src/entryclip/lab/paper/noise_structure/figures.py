@@ -1,33 +1,51 @@
-"""The figures: one matrix closely, all matrices over k and training, and clipping here and there."""
+"""The figures: the noise of one matrix, R-hat and correlation of all matrices over training, and the clipped runs."""
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..pretraining.verdicts import NAMES
-from .verdicts import by_stage, difference, final_losses, rho_of_gaussian
+from ...engine.study import Row
+from ..lm_methods import METHOD_NAMES
+from .claims import Stages, by_stage, difference, final_losses, rho_of_gaussian
 
-Row = dict[str, Any]
-STAGES = ("#8fb8de", "#1f5fa8", "#c8352b")  # early, middle, late
-KINDS = {"qkv_w.q": "queries", "qkv_w.k": "keys", "qkv_w.v": "values", "attn.c_proj.weight": "attention's output"} | {
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+CAPTIONS = {
+    "real": "One matrix at three stages of training (the real column of the paper's figure `fig:noise_models`). Above: "
+    "its noise entries in units of the sample's scale; dotted: Gaussian. Middle: largest entry against sigma_1, both "
+    "over their medians, one point per sample. Below: R-hat of the samples, its median (line), and the 95 % band of "
+    "that median for Gaussian noise (grey).",
+    "r_hat": "Median R-hat of the noise of every hidden matrix along the k-th direction of the gradient, at three "
+    "stages (the paper's `fig:r_hat`). Grey: the 95 % band of Gaussian noise.",
+    "corr": "Spearman's rho of max |E| and sigma_1(E) for every hidden matrix (the paper's `fig:corr`), with 95 % "
+    "intervals at the last stage. Above: as they are. Below: in units of each sample's scale, where samples of "
+    "different size no longer make a correlation; grey: where Gaussian noise lies (95 %).",
+    "hill": "Hill's tail index over the number of largest entries it is taken from (the paper's `fig:hill`), a line "
+    "for each matrix of a kind. Lower is heavier.",
+    "where": "Final validation loss with a clip on some of the hidden matrices less that without, from the same "
+    "weights on the same batches: seeds (dots), their mean and 95 % interval.",
+}
+_COLOURS = ("#8fb8de", "#1f5fa8", "#c8352b")  # early, middle, late
+_KINDS = {"qkv_w.q": "queries", "qkv_w.k": "keys", "qkv_w.v": "values", "attn.c_proj.weight": "attention's output"} | {
     "c_fc.weight": "MLP, in",
     "mlp.c_proj.weight": "MLP, out",
 }
-ARMS = {"all": "all matrices", "high": "higher R-hat", "low": "lower R-hat", "advised": "as advised"} | {
+_ARMS = {"all": "all matrices", "high": "higher R-hat", "low": "lower R-hat", "advised": "as advised"} | {
     "not advised": "not advised"
 }
 
 
-def plot(rows: Iterable[Row]) -> dict[str, Any]:
-    """By caption."""
-    rows = list(rows)
+def figures(rows: Sequence[Row]) -> "Mapping[str, Figure]":
+    """Draw a figure for each caption; `where` only once the clipped runs are there."""
     made = {"real": _real(rows), "r_hat": _r_hat(rows), "corr": _corr(rows), "hill": _hill(rows)}
     return made | ({"where": _where(rows)} if final_losses(rows) else {})
 
 
-def _real(rows: Sequence[Row]) -> Any:
+def _real(rows: Sequence[Row]) -> "Figure":
     from ...engine.figures import panels
 
     shown = [row for row in rows if row["kind"] == "shown"]
@@ -48,7 +66,7 @@ def _real(rows: Sequence[Row]) -> Any:
     return figure
 
 
-def _marginal(axis: Any, row: Row) -> None:
+def _marginal(axis: "Axes", row: Row) -> None:
     """Density of |E| in scales, in bins of a factor 2^(1/4), and Gaussian noise's."""
     low, high, count = (np.array(row[key], float) for key in ("from", "to", "count"))
     edges = 2.0 ** np.arange(-4, math.log2(high[-1]) + 0.25, 0.25)
@@ -62,7 +80,7 @@ def _marginal(axis: Any, row: Row) -> None:
     axis.set_ylim(density[density > 0].min() / 3, 3)
 
 
-def _scatter(axis: Any, row: Row) -> None:
+def _scatter(axis: "Axes", row: Row) -> None:
     """Both over their medians, with a tick at every doubling."""
     from matplotlib.ticker import FormatStrFormatter
 
@@ -75,7 +93,7 @@ def _scatter(axis: Any, row: Row) -> None:
     axis.set(xlabel="max |E| / its median", ylabel=r"$\sigma_1(E)$ / its median")
 
 
-def _r_hat(rows: Sequence[Row]) -> Any:
+def _r_hat(rows: Sequence[Row]) -> "Figure":
     from ...engine.figures import panels
 
     stages = by_stage(rows)
@@ -95,14 +113,12 @@ def _r_hat(rows: Sequence[Row]) -> Any:
     return figure
 
 
-def _legend(axis: Any, stages: dict[int, Any]) -> None:
+def _legend(axis: "Axes", stages: Stages) -> None:
     """Above the panel: in it are points."""
     axis.legend(frameon=False, ncols=len(stages), fontsize=9, loc="lower right", bbox_to_anchor=(1, 1), borderpad=0)
 
 
-def _over_matrices(
-    axis: Any, stages: dict[int, dict[str, Row]], names: Sequence[str], key: str, k: int | None = None
-) -> None:
+def _over_matrices(axis: "Axes", stages: Stages, names: Sequence[str], key: str, k: int | None = None) -> None:
     """A point for every matrix at every stage: what a row has under `key`, or the k-th of it."""
     for colour, (step, those) in zip(_colours(stages), stages.items(), strict=True):
         there = [i for i, name in enumerate(names) if name in those]
@@ -116,22 +132,22 @@ def _over_matrices(
     axis.grid(axis="x", visible=False)
 
 
-def _colours(stages: Sequence[int] | dict[int, Any]) -> list[str]:
-    return [STAGES[min(2, round(2 * i / max(len(stages) - 1, 1)))] for i in range(len(stages))]
+def _colours(stages: Stages) -> list[str]:
+    return [_COLOURS[min(2, round(2 * i / max(len(stages) - 1, 1)))] for i in range(len(stages))]
 
 
 def _kind(name: str) -> str:
-    return next((kind for kind in KINDS if name.endswith(kind)), "others")
+    return next((kind for kind in _KINDS if name.endswith(kind)), "others")
 
 
-def _ordered(stages: dict[int, dict[str, Row]]) -> list[str]:
+def _ordered(stages: Stages) -> list[str]:
     """Matrices of a kind together, then by layer."""
     names = dict.fromkeys(name for those in stages.values() for name in those)
-    kinds = [*KINDS, "others"]
+    kinds = [*_KINDS, "others"]
     return sorted(names, key=lambda name: kinds.index(_kind(name)))
 
 
-def _corr(rows: Sequence[Row]) -> Any:
+def _corr(rows: Sequence[Row]) -> "Figure":
     from ...engine.figures import panels
 
     stages = by_stage(rows)
@@ -158,18 +174,18 @@ def _corr(rows: Sequence[Row]) -> Any:
     return figure
 
 
-def _hill(rows: Sequence[Row]) -> Any:
+def _hill(rows: Sequence[Row]) -> "Figure":
     from ...engine.figures import panels
 
     stages = by_stage(rows)
-    kinds = [kind for kind in KINDS if any(_kind(name) == kind for those in stages.values() for name in those)]
+    kinds = [kind for kind in _KINDS if any(_kind(name) == kind for those in stages.values() for name in those)]
     figure, axes = panels(3, rows=-(-len(kinds) // 3), width=3.6, height=2.6)
     for axis, kind in zip(axes, kinds, strict=False):
         for colour, (step, those) in zip(_colours(stages), stages.items(), strict=True):
             lines = [row for name, row in those.items() if _kind(name) == kind and row.get("hill")]
             for i, row in enumerate(lines):
                 axis.plot(row["hill_k"], row["hill"], color=colour, lw=1, alpha=0.8, label="" if i else f"step {step}")
-        axis.set(xscale="log", yscale="log", ylim=(1.5, 40), title=KINDS[kind], xlabel="largest entries")
+        axis.set(xscale="log", yscale="log", ylim=(1.5, 40), title=_KINDS[kind], xlabel="largest entries")
         axis.set_yticks([2, 4, 8, 16, 32], ["2", "4", "8", "16", "32"])
         axis.minorticks_off()
     axes[0].set_ylabel("Hill's tail index")
@@ -177,13 +193,13 @@ def _hill(rows: Sequence[Row]) -> Any:
     return figure
 
 
-def _where(rows: Sequence[Row]) -> Any:
+def _where(rows: Sequence[Row]) -> "Figure":
     from ...engine.figures import panels
 
     found = final_losses(rows)
     figure, axes = panels(len(found), width=4.6, height=3.0)
     for axis, (method, losses) in zip(axes, found.items(), strict=True):
-        arms = [arm for arm in ARMS if arm in losses]
+        arms = [arm for arm in _ARMS if arm in losses]
         for y, arm in enumerate(arms):
             each = difference(losses, arm, "none")
             pairs = [losses[arm][seed] - losses["none"][seed] for seed in losses[arm] if seed in losses["none"]]
@@ -192,8 +208,8 @@ def _where(rows: Sequence[Row]) -> Any:
                 axis.plot([each.low, each.high], [y, y], color="#c8352b", lw=1.5)
             axis.plot(each.value, y, "D", ms=6, color="#c8352b")
         axis.axvline(0, color="#111111", lw=0.8, ls=(0, (5, 3)))
-        axis.set_yticks(range(len(arms)), [ARMS[arm] for arm in arms])
-        axis.set(ylim=(len(arms) - 0.5, -0.5), xlabel="final loss less that without a clip", title=NAMES[method])
+        axis.set_yticks(range(len(arms)), [_ARMS[arm] for arm in arms])
+        axis.set(ylim=(len(arms) - 0.5, -0.5), xlabel="final loss less that without a clip", title=METHOD_NAMES[method])
         axis.grid(axis="y", visible=False)
         axis.locator_params(axis="x", nbins=5)
     return figure

@@ -1,0 +1,32 @@
+"""The training methods of the language model as the figures and tables show them: names, looks, baselines."""
+
+from typing import Any
+
+METHOD_NAMES = {
+    "adamw": "AdamW",
+    "adamw-norm": "AdamW, global norm clip",
+    "post-hard": "AdamW, hard clip",
+    "post-smooth": "AdamW, smooth shrinkage",
+    "post-smooth-rms": "AdamW, smooth, RMS kept",
+    "muon": "Muon",
+    "spectra": "SPECTRA",
+    "pre-hard": "Muon, hard clip",
+    "pre-smooth": "Muon, smooth shrinkage",
+    "snapshot": "the speed-run's Muon",
+}
+# The method without a clip that each is compared with.
+BASELINES = dict.fromkeys(("adamw-norm", "post-hard", "post-smooth", "post-smooth-rms"), "adamw") | dict.fromkeys(
+    ("spectra", "pre-hard", "pre-smooth"), "muon"
+)
+# Colours and line styles of the curves, as matplotlib takes them.
+METHOD_LOOKS: dict[str, dict[str, Any]] = {
+    "adamw": {"color": "#555555", "ls": (0, (1, 1.5))},
+    "muon": {"color": "#555555", "ls": (0, (1, 1.5))},
+    "adamw-norm": {"color": "#8a6d1c", "ls": "dotted"},
+    "spectra": {"color": "#2f8f5b", "ls": "dashdot"},
+    "post-hard": {"color": "#1f5fa8", "ls": (0, (5, 2))},
+    "pre-hard": {"color": "#1f5fa8", "ls": (0, (5, 2))},
+    "post-smooth": {"color": "#c8352b", "ls": "solid"},
+    "pre-smooth": {"color": "#c8352b", "ls": "solid"},
+    "post-smooth-rms": {"color": "#6b4fa0", "ls": (0, (3, 1, 1, 1))},
+}
