@@ -38,7 +38,7 @@ def test_a_broken_operator_breaks_the_claims():
 
 
 def test_reproduce_leaves_rows_figures_and_record(tmp_path):
-    folder = reproduce("operators", tmp_path, quick=True)
+    folder = reproduce(STUDY, tmp_path, quick=True)
     assert {path.name for path in folder.iterdir()} == {
         "rows.jsonl",
         "record.json",
@@ -50,7 +50,7 @@ def test_reproduce_leaves_rows_figures_and_record(tmp_path):
     assert record["config_hash"] == provenance.config_hash(study.OperatorsConfig())
     assert store.load_rows(folder) == list(study.run_unit(study.OperatorsConfig(), {}))
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".svg", ".png", ".jsonl")}
-    reproduce("operators", tmp_path)
+    reproduce(STUDY, tmp_path)
     assert before == {name: (folder / name).read_bytes() for name in before}  # the same bytes again
 
 

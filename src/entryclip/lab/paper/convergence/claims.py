@@ -2,22 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 
 from ....theory import METHODS
 from ...engine.study import Claim, Row
+from ..intervals import Interval, student_interval
 from .study import Descent
-
-
-class Power(NamedTuple):
-    """The estimated power p in `size ~ iterations^p`, with the ends of its 95 % interval."""
-
-    mean: float
-    low: float
-    high: float
 
 
 def claims(rows: Sequence[Row]) -> list[Claim]:
@@ -51,20 +43,17 @@ def _falls_as_fast_as_the_bound(runs: Sequence[Descent], stage: str) -> Claim:
     words, fast = [], []
     for operator in METHODS:
         mine = [run for run in runs if (run.stage, run.operator, run.batch) == (stage, operator, batch)]
-        found, bound = power_of_iterations(mine), power_of_iterations(mine, "bound").mean
-        words.append(f"{operator} {found.mean:.2f} [{found.low:.2f}, {found.high:.2f}] (bound {bound:.2f})")
-        fast.append(found.mean <= bound + 0.05)
+        found, bound = power_of_iterations(mine), power_of_iterations(mine, "bound").value
+        words.append(f"{operator} {found.value:.2f} [{found.low:.2f}, {found.high:.2f}] (bound {bound:.2f})")
+        fast.append(found.value <= bound + 0.05)
     name = "K" if stage == "post" else f"T, N = {batch}"
     claim = f"{stage}-clipping: the measured average falls at least as fast as the bound, by its power of {name}"
     return Claim(claim, ", ".join(words), all(fast))
 
 
-def power_of_iterations(runs: Sequence[Descent], field: str = "measured") -> Power:
-    """Fit log(`field`) against log(iterations) for each seed; return the mean slope with its 95 % interval."""
+def power_of_iterations(runs: Sequence[Descent], field: str = "measured") -> Interval:
+    """Fit the power p in `field ~ iterations^p` for each seed; return the mean over the seeds with its interval."""
     points: dict[int, list[tuple[float, float]]] = {}
     for run in runs:
         points.setdefault(run.seed, []).append((math.log(run.iterations), math.log(getattr(run, field))))
-    slopes = [float(stats.linregress(*np.array(each).T).slope) for each in points.values()]
-    half = float(stats.t.ppf(0.975, len(slopes) - 1) * np.std(slopes, ddof=1) / math.sqrt(len(slopes)))
-    mean = float(np.mean(slopes))
-    return Power(mean, mean - half, mean + half)
+    return student_interval(np.array([stats.linregress(*np.array(each).T).slope for each in points.values()]))

@@ -61,6 +61,6 @@ def _plot_runs(axis: "Axes", runs: list[Descent], colour: str) -> None:
     middle = np.array([np.median([run.measured for run in group]) for group in groups])
     ends = np.array([[f(run.measured for run in group) for group in groups] for f in (min, max)])
     power, ratios = power_of_iterations(runs), [run.bound / run.measured for run in runs]
-    label = f"measured{note}: slope\n{power.mean:.3f} [{power.low:.3f}, {power.high:.3f}],\n"
+    label = f"measured{note}: slope\n{power.value:.3f} [{power.low:.3f}, {power.high:.3f}],\n"
     label += f"bound {min(ratios):.1f} to {max(ratios):.1f} times it"
     axis.errorbar(sizes, middle, yerr=np.abs(ends - middle), color=colour, fmt="o--", ms=4, lw=1, label=label)
