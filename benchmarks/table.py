@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def study(results: Path) -> list[dict[str, Any]]:
 
 
 def _judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{**claim, "holds": "yes" if claim["holds"] else "no"} for claim in claims(rows)]
+    return [{**asdict(claim), "holds": "yes" if claim.holds else "no"} for claim in claims(rows)]
 
 
 TABLES: dict[str, Callable[[Path], str]] = {

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from entryclip.lab import paper as experiments
+from entryclip.lab import paper
 from entryclip.lab.engine import provenance, store
 from entryclip.lab.engine.reproduce import reproduce
 from entryclip.lab.paper.operators import STUDY, study
@@ -46,8 +46,8 @@ def test_reproduce_leaves_rows_figures_and_record(tmp_path):
         *(f"{name}.{suffix}" for name in STUDY.captions for suffix in ("svg", "png")),
     }
     record = store.load_record(folder)
-    assert record["config"] == {"tau": 1.0, "reach": 6.0, "points": 601}
-    assert record["config_hash"] == provenance.config_hash(study.OperatorsConfig())
+    assert record.config == {"tau": 1.0, "reach": 6.0, "points": 601}
+    assert record.config_hash == provenance.config_hash("operators", study.OperatorsConfig())
     assert store.load_rows(folder) == list(study.run_unit(study.OperatorsConfig(), {}))
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".svg", ".png", ".jsonl")}
     reproduce(STUDY, tmp_path)
@@ -56,7 +56,7 @@ def test_reproduce_leaves_rows_figures_and_record(tmp_path):
 
 def test_bad_input():
     with pytest.raises(ValueError, match="unknown experiment 'nope': choose from operators"):
-        experiments.find("nope")
+        paper.find("nope")
     with pytest.raises(ValueError, match="tau must be positive"):
         study.OperatorsConfig(tau=-1.0)
     with pytest.raises(ValueError, match="points must be"):

@@ -12,7 +12,7 @@ from ....noise import Cauchy, Contamination, StudentT, log_marginal, posterior_m
 from ....noise.moments import panels
 from ...engine.study import Piece, Row
 from ..entrywise import OPERATORS, Operator
-from ..records import Record
+from ..typed_rows import TypedRow
 
 EXAMPLE = Contamination(0.05, 1.0, Cauchy(3.0))  # the noise for which the estimators are drawn as curves
 
@@ -40,7 +40,7 @@ class BayesConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EstimatorError(Record):
+class EstimatorError(TypedRow):
     """An estimator at its best under one noise."""
 
     kind: str = "error"
@@ -57,7 +57,7 @@ class EstimatorError(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CurvePoint(Record):
+class CurvePoint(TypedRow):
     """An estimator's output at one observed entry y, under the noise EXAMPLE."""
 
     kind: str = "curve"

@@ -11,7 +11,7 @@ from ....matrix.sign import msign
 from ....noise import Cauchy, Contamination
 from ....theory import METHODS, Guarantee, guarantee
 from ...engine.study import Piece, Row
-from ..records import Record
+from ..typed_rows import TypedRow
 from .problem import Problem
 
 
@@ -44,7 +44,7 @@ class ConvergenceConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Descent(Record):
+class Descent(TypedRow):
     """One run of one algorithm. The theorem bounds a mean over the iterations of the true gradient's size:
 
     its squared Frobenius norm for post-clipping, its nuclear norm for pre-clipping.

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ....clip import Clip, hard, smooth
 from ....optim import AdamW
 from ...engine.study import Piece, Row
-from ..records import Record
+from ..typed_rows import TypedRow
 
 CLIPS: dict[str, Clip | None] = {
     "AdamW (torch)": None,
@@ -43,7 +43,7 @@ class LearningRateConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingRun(Record):
+class TrainingRun(TypedRow):
     """The result of one training run."""
 
     method: str  # a key of CLIPS

@@ -8,7 +8,7 @@ import numpy as np
 from ....noise import Cauchy, Contamination
 from ....theory import METHODS, Guarantee, exact, guarantee
 from ...engine.study import Piece, Row
-from ..records import Record
+from ..typed_rows import TypedRow
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class LoosenessConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EntryBounds(Record):
+class EntryBounds(TypedRow):
     """An operator's relative bias and variance at one threshold, bounded and exact."""
 
     kind: str = "entry"
@@ -54,7 +54,7 @@ class EntryBounds(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RateBounds(Record):
+class RateBounds(TypedRow):
     """The rate of one theorem at one alpha."""
 
     kind: str = "rate"

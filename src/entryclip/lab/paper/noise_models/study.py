@@ -11,8 +11,8 @@ from torch import Tensor
 from ....diagnostics import localization, max_entry_correlation
 from ....noise import Aligned, Contamination, Gaussian, LowRankSum, Noise, Spike, StudentT
 from ...engine.study import Piece, Row
-from ..records import Record
 from ..synthetic_signal import synthetic_signal, unit_vector
+from ..typed_rows import TypedRow
 
 MODELS: dict[str, Noise] = {
     "Gaussian": Gaussian(1.0),
@@ -48,7 +48,7 @@ class NoiseModelsConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoiseDraw(Record):
+class NoiseDraw(TypedRow):
     """One matrix drawn from a noise model."""
 
     kind: str = "draw"
@@ -60,7 +60,7 @@ class NoiseDraw(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelSummary(Record):
+class ModelSummary(TypedRow):
     """All draws of a noise model: rank correlation of largest entry and sigma_1, and the median of R-hat."""
 
     kind: str = "summary"
@@ -76,7 +76,7 @@ class ModelSummary(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MarginalBin(Record):
+class MarginalBin(TypedRow):
     """The density of a noise model's entries in one bin, in units of their standard deviation."""
 
     kind: str = "marginal"
@@ -86,7 +86,7 @@ class MarginalBin(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalizationMedians(Record):
+class LocalizationMedians(TypedRow):
     """Medians of the localization quantities over many draws at one size of the matrix."""
 
     kind: str = "rate"
@@ -108,13 +108,13 @@ def run_unit(config: NoiseModelsConfig, piece: Piece) -> Iterator[Row]:
     G = synthetic_signal(config.side, config.strength, generator)
     for model, noise in MODELS.items():
         E = noise.sample((config.draws, *G.shape), generator)
-        yield from (record.to_row() for record in (*_localization(model, E, G), *_marginal(model, E)))
+        yield from (found.to_row() for found in (*_localization(model, E, G), *_marginal(model, E)))
     for side in config.sides:
         draws = min(max(config.entries // side**2, 101), 1001)
         flat = torch.full((side, side), 1 / side)
         random = torch.outer(unit_vector(side, generator), unit_vector(side, generator))
         for directions, G in (("flat", flat), ("random", random)):
-            yield from (record.to_row() for record in _medians(G, directions, draws, generator))
+            yield from (found.to_row() for found in _medians(G, directions, draws, generator))
 
 
 def _localization(model: str, E: Tensor, G: Tensor) -> Iterator[NoiseDraw | ModelSummary]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ....operators import hard_clip, smooth_shrinkage, soft_threshold
 from ...engine.study import Piece, Row
-from ..records import Record
+from ..typed_rows import TypedRow
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class OperatorsConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OperatorPoint(Record):
+class OperatorPoint(TypedRow):
     """One operator at one entry `x`."""
 
     operator: str

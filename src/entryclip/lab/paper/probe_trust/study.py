@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from ....diagnostics import probe
 from ...engine.study import Piece, Row
-from ..records import Record
 from ..synthetic_layers import NOISE_KINDS, SyntheticLayers, loss
+from ..typed_rows import TypedRow
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ProbeTrustConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProbedLayer(Record):
+class ProbedLayer(TypedRow):
     """One layer: its noise, and what the probe says of it. The fields after `shape` are those of a probe's row."""
 
     kind: str  # a key of NOISE_KINDS

@@ -15,8 +15,8 @@ from ....noise import Cauchy, Contamination, Gaussian, HeavyLowRank, LowRankSum,
 from ....operators import global_clip
 from ...engine.study import Piece, Row
 from ..entrywise import OPERATORS
-from ..records import Record
 from ..synthetic_signal import synthetic_signal
+from ..typed_rows import TypedRow
 
 CLIPS: dict[str, Callable[[Tensor, Any], Tensor]] = {
     "global": global_clip,
@@ -60,7 +60,7 @@ class SpectralControlConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClipQuality(Record):
+class ClipQuality(TypedRow):
     """A clip at one threshold under one noise: medians over the draws."""
 
     noise: str  # a key of NOISES
@@ -72,7 +72,7 @@ class ClipQuality(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClipTime(Record):
+class ClipTime(TypedRow):
     """The median seconds of a clip's call on one square matrix."""
 
     noise: None = None  # tells these rows from those of ClipQuality

@@ -11,8 +11,8 @@ from ....diagnostics import localization
 from ....noise import Aligned, Contamination, Gaussian, Noise, Spike, StudentT
 from ...engine.study import Piece, Row
 from ..entrywise import OPERATORS
-from ..records import Record
 from ..synthetic_signal import synthetic_signal
+from ..typed_rows import TypedRow
 
 REGIMES = ("aligned", "Gaussian", "small spike", "large spikes")
 
@@ -41,7 +41,7 @@ class SpectralMseConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClippedError(Record):
+class ClippedError(TypedRow):
     """The errors of one operator at one threshold, over all draws of one kind of noise."""
 
     regime: str  # one of REGIMES

@@ -10,7 +10,7 @@ from torch import Tensor
 from ....diagnostics import tail_index
 from ....noise import Cauchy, StudentT
 from ...engine.study import Piece, Row
-from ..records import Record
+from ..typed_rows import TypedRow
 
 
 class TailCase(NamedTuple):
@@ -45,7 +45,7 @@ class TailsConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TailEstimate(Record):
+class TailEstimate(TypedRow):
     """What `tail_index` says of one matrix."""
 
     law: str

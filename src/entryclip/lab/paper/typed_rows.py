@@ -1,4 +1,4 @@
-"""Typed rows: a study measures, draws and judges records with named fields, and saves them as plain dictionaries."""
+"""Rows with named and typed fields: studies measure, draw and judge these, and save them as plain dictionaries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -8,13 +8,13 @@ from ..engine.study import Row
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class TypedRow:
     """Base class of a study's rows. Subclasses are frozen dataclasses; their fields, in order, are the row's keys.
 
     A study with several kinds of rows gives each kind a subclass whose field `kind` has that kind as its default.
 
     >>> @dataclass(frozen=True, kw_only=True)
-    ... class Error(Record):
+    ... class Error(TypedRow):
     ...     kind: str = "error"
     ...     method: str
     ...     mse: float
@@ -26,12 +26,12 @@ class Record:
     """
 
     def to_row(self) -> Row:
-        """The record as a dictionary, for the file of rows."""
+        """The row as a dictionary, for the file of rows."""
         return dict(vars(self))
 
     @classmethod
     def from_rows(cls, rows: Sequence[Row]) -> list[Self]:
-        """The records among `rows` whose keys have the values that are this class's defaults."""
+        """Read the `rows` that have this class's defaults, such as its `kind`; all rows where it has no defaults."""
         names = [field.name for field in fields(cls)]
         fixed = {name: getattr(cls, name) for name in names if hasattr(cls, name)}
         return [cls(**row) for row in rows if fixed.items() <= row.items()]
