@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 CAPTIONS = {
     "learning_rate": "Final test loss of a small network against the learning rate (mean over seeds, band from least "
     "to most). Smooth shrinkage moves the curve to the right by about what it takes from the update's root mean "
-    "square; with preserve_rms it falls back on torch's AdamW.",
+    "square; with preserve_rms it returns to that of torch's AdamW.",
 }
 
 

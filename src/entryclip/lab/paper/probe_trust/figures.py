@@ -19,8 +19,9 @@ CAPTIONS = {
     "probe_trust": "(a) The share of layers for which the probe advises clipping, and (grey) those with rare spikes, "
     "of which it is not sure. (b) The share of samples in which one entry carries more than half of sigma_1: median "
     "and range over the layers. (c) R-hat along the k-th direction of the gradient, the median over the layers; the "
-    "band is Gaussian noise's. Noise aligned with the first direction is far below 1 there and far above 1 along all "
-    "others, with no entry that stands out. Dashed: with a plain mean, which spikes capture; its R-hat is 1.",
+    "band is that of Gaussian noise. Noise aligned with the first direction is far below 1 there and far above 1 along "
+    "all others, with no entry that stands out. Dashed: R-hat with a plain mean, which follows the spikes, so that "
+    "R-hat is near 1.",
 }
 RATIO_COLOURS = {"gaussian": GREY, "aligned": BLUE, "heavy_low_rank": OLIVE, "cauchy": RED}
 
