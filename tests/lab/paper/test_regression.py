@@ -8,7 +8,7 @@ import torch
 
 import entryclip as ec
 from entryclip.lab.paper.regression import STUDY
-from entryclip.lab.paper.regression.arms import ARM_METHODS, Arm, GradientStep
+from entryclip.lab.paper.regression.arms import ARM_METHODS, Arm, GradientStep, RunningSquare
 from entryclip.lab.paper.regression.descent import descend
 from entryclip.lab.paper.regression.problem import Problem, make_noise
 from entryclip.lab.paper.regression.results import RegressionResults
@@ -66,10 +66,10 @@ def test_a_seed_is_the_same_in_any_company():
 def test_against_a_plain_loop(stage, arm):
     problem, lr, steps = Problem.draw(6, 20, (2,), CAUCHY), 0.1, 12
     a, target = features(2, 6, 20)
-    w, memory = torch.zeros(6, 6), {}
+    w, square = torch.zeros(6, 6), RunningSquare()
     for noise in problem.noises(steps):
         g = ((w.double() @ a - target @ a) @ a.mT / 20).float() + noise[0]
-        g = arm(GradientStep(g[None, None], None, None, problem, memory))[0, 0]
+        g = arm(GradientStep(g[None, None], None, None, problem, square))[0, 0]
         w = w - lr * (ec.msign(g, "svd") if stage == "pre" else g)
     expected = ((w.double() - target) @ a).square().sum() / 40
     found = descend(problem, stage, [arm], [lr], steps)
@@ -91,7 +91,7 @@ def test_a_run_does_not_depend_on_the_others_in_its_grid(stage):
 def step(seed=0, shape=(2, 3, 5, 5)):
     g = torch.Generator().manual_seed(seed)
     noisy, clean, weights = (torch.randn(shape, generator=g) for _ in range(3))
-    return GradientStep(10 * noisy, clean, weights, Problem.draw(5, 9, (0, 1, 2), CAUCHY), {})
+    return GradientStep(10 * noisy, clean, weights, Problem.draw(5, 9, (0, 1, 2), CAUCHY), RunningSquare())
 
 
 def test_arms():
@@ -109,7 +109,7 @@ def test_arms():
     torch.testing.assert_close(Arm("posterior")(s)[1, 2], expected)
     first = Arm("spam", 4.0)(s)
     assert torch.equal(first, s.noisy)  # nothing is known yet
-    again = Arm("spam", 4.0)(GradientStep(100 * s.noisy, s.clean, s.weights, s.problem, s.memory))
+    again = Arm("spam", 4.0)(GradientStep(100 * s.noisy, s.clean, s.weights, s.problem, s.square))
     torch.testing.assert_close(again, 2 * s.noisy)  # sqrt(4 v), v the first square
     with pytest.raises(ValueError, match="method must be one of none, hard"):
         Arm("soft")
@@ -133,11 +133,11 @@ def rows():
 
 
 def test_rows_figures_and_claims(rows):
-    table = RegressionResults(rows)
-    assert table.sizes() == [8, 10]
-    assert table.levels() == [0.0, 0.01, 0.5]
+    results = RegressionResults(rows)
+    assert results.sizes() == [8, 10]
+    assert results.levels() == [0.0, 0.01, 0.5]
     per_unit = len(TINY.paper_arms()) * len(TINY.rates)
-    assert len(table.where(kind="final", part="paper")) == 2 * 2 * 3 * per_unit
+    assert len(results.where(kind="final", part="paper")) == 2 * 2 * 3 * per_unit
     figures = STUDY.figures(rows)
     names = {"speedup", "thresholds", "other_noise"} | {
         f"{s}_d{d}{c}" for s in ("post", "pre") for d in (8, 10) for c in ("", "_curves")
@@ -150,11 +150,11 @@ def test_rows_figures_and_claims(rows):
 
 def test_clipping_helps_where_the_noise_is_heavy(rows):
     """The paper's picture at a size that runs in a second; far from any chance: gains above 10 and near 1."""
-    table = RegressionResults(rows)
+    results = RegressionResults(rows)
     for method in ("hard", "smooth"):
-        assert table.speedup(method, part="paper", stage="post", d=8, level=0.5) > 10
-        assert 0.5 < table.speedup(method, part="paper", stage="post", d=8, level=0.0) < 2
-    clean, none, smooth = (table.spectrum(m, stage="post", d=10, level=0.5) for m in ("clean", "none", "smooth"))
+        assert results.paper("post", 8).speedup(method, 0.5) > 10
+        assert 0.5 < results.paper("post", 8).speedup(method, 0.0) < 2
+    clean, none, smooth = (results.spectrum(m, stage="post", d=10, level=0.5) for m in ("clean", "none", "smooth"))
     assert none["values"][0] > 3 * clean["values"][0]
     assert smooth["values"][0] / smooth["gain"] < none["values"][0] / none["gain"]
 

@@ -12,7 +12,7 @@ from ..intervals import Interval, nats, student_interval
 from ..lm_methods import METHOD_NAMES
 
 Stages = dict[int, dict[str, Row]]  # by step and name of the matrix
-Losses = dict[str, dict[int, float]]  # by arm and seed
+ArmLosses = dict[str, dict[int, float]]  # by arm and seed
 _SURE = 0.01  # p-value of a sign test
 _NEARLY_ALL = 0.9
 
@@ -139,9 +139,9 @@ def _clipping(rows: Sequence[Row]) -> list[Claim]:
     return made
 
 
-def final_losses(rows: Iterable[Row]) -> dict[str, Losses]:
+def final_losses(rows: Iterable[Row]) -> dict[str, ArmLosses]:
     """By method, arm and seed; runs that diverged are infinite."""
-    found: dict[str, Losses] = {}
+    found: dict[str, ArmLosses] = {}
     for row in rows:
         if row["kind"] == "clipped":
             loss = float("inf") if row["val_loss"] is None else row["val_loss"]
@@ -149,13 +149,13 @@ def final_losses(rows: Iterable[Row]) -> dict[str, Losses]:
     return found
 
 
-def difference(losses: Losses, arm: str, other: str) -> Interval:
+def difference(losses: ArmLosses, arm: str, other: str) -> Interval:
     """Mean final loss of an arm less another's, over the seeds of both."""
     seeds = sorted(set(losses[arm]) & set(losses[other]))
     return student_interval(np.array([losses[arm][seed] - losses[other][seed] for seed in seeds]))
 
 
-def _pair(claim: str, losses: Losses, arm: str, other: str) -> Claim:
+def _pair(claim: str, losses: ArmLosses, arm: str, other: str) -> Claim:
     found = difference(losses, arm, other)
     return Claim(claim, f"final loss {nats(found)} ({len(losses[arm])} seeds)", found.high < 0)
 

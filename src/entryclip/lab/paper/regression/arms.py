@@ -1,13 +1,14 @@
-"""What can be done to a noisy gradient: an Arm is a method with one setting, the thing that the grid is over.
+"""The arms of the comparison: an `Arm` is a method of changing a noisy gradient, with one setting.
 
-none                        nothing
+none                        the gradient as it is
 hard, smooth                the paper's operators; the setting is the quantile
-hard-median, smooth-median  the same, the setting a multiple of the median of |entries|
-global                      the norm of the whole matrix, at most the setting
-agc                         the norm of each row, at most the setting times the weights' (Brock et al. 2021)
+hard-median, smooth-median  the same operators; the setting is a multiple of the median of |entries|
+global                      the norm of the whole matrix is at most the setting
+agc                         the norm of each row is at most the setting times that of the weights (Brock et al. 2021)
 spam                        entries with g^2 > setting v become sqrt(setting v), v the running mean of their squares
                             (Huang et al. 2025)
-posterior                   the Bayes estimator, told the noise and the size of the clean gradient: the floor
+posterior                   the Bayes estimator, given the noise's law and the size of the clean gradient: no
+                            entry-wise method can do better
 """
 
 from collections.abc import Callable
@@ -29,7 +30,7 @@ _SPAM_BETA = 0.999
 
 @dataclass(frozen=True)
 class Arm:
-    """A method and its setting."""
+    """A method and its setting; calling it changes the gradients of a step."""
 
     method: str
     setting: float | None = None
@@ -42,18 +43,32 @@ class Arm:
         return ARM_METHODS[self.method](self.setting, step)
 
 
+@dataclass
+class RunningSquare:
+    """SPAM's running mean of squared gradients, with the weight that corrects its start."""
+
+    total: Tensor | None = None
+    weight: float = 0.0
+
+    def update_(self, g: Tensor) -> None:
+        """Take in a gradient."""
+        before = 0 if self.total is None else _SPAM_BETA * self.total
+        self.total = (1 - _SPAM_BETA) * g.square() + before
+        self.weight = (1 - _SPAM_BETA) + _SPAM_BETA * self.weight
+
+
 @dataclass(frozen=True)
 class GradientStep:
-    """What an arm may look at, for runs in the leading dimensions: (learning rates, seeds, d, d)."""
+    """What an arm may use at one step; tensors are (learning rates, seeds, d, d)."""
 
     noisy: Tensor
     clean: Tensor
     weights: Tensor
     problem: Problem
-    memory: dict[str, Any]  # what an arm wants to remember until the next step
+    square: RunningSquare  # kept from step to step
 
 
-def _none(setting: Any, step: GradientStep) -> Tensor:
+def _none(setting: None, step: GradientStep) -> Tensor:
     return step.noisy
 
 
@@ -67,15 +82,14 @@ def _agc(ratio: float, step: GradientStep) -> Tensor:
 
 
 def _spam(theta: float, step: GradientStep) -> Tensor:
-    memory = step.memory
-    square = memory.get("square")
-    g = step.noisy if square is None else hard_clip(step.noisy, (theta * square / memory["weight"]).sqrt())
-    memory["square"] = (1 - _SPAM_BETA) * g.square() + (0 if square is None else _SPAM_BETA * square)
-    memory["weight"] = (1 - _SPAM_BETA) + _SPAM_BETA * memory.get("weight", 0.0)
+    square, g = step.square, step.noisy
+    if square.total is not None:
+        g = hard_clip(g, (theta * square.total / square.weight).sqrt())
+    square.update_(g)
     return g
 
 
-def _posterior(setting: Any, step: GradientStep) -> Tensor:
+def _posterior(setting: None, step: GradientStep) -> Tensor:
     sizes = step.clean.square().mean((-2, -1)).sqrt().clamp(min=1e-6)
     flat, estimates = step.noisy.flatten(0, -3), torch.empty_like(step.noisy.flatten(0, -3))
     for y, size, estimate in zip(flat, sizes.flatten().tolist(), estimates, strict=True):

@@ -1,135 +1,172 @@
-"""What the paper's text says of this experiment, and what the docs add, with the numbers measured."""
+"""What the paper's text says of the regression study, and what the docs add, with the numbers measured."""
 
-from collections.abc import Sequence
-from typing import Any
+import itertools
+from collections.abc import Iterable, Sequence
 
 from ...engine.study import Claim, Row
-from .figures import STAGE_NAMES as STAGE
-from .results import RegressionResults as Table
+from .results import BestLosses, RegressionResults
+
+_CLIPS = ("hard", "smooth")
+_STAGES = ("post", "pre")
 
 
 def claims(rows: Sequence[Row]) -> list[Claim]:
     """The paper's claims at each size, then those beyond it. "Converges": the loss falls below half of its start."""
-    table = Table(rows)
-    found = [claim for d in table.sizes() for claim in _of_paper(table, d)]
-    return found + _beyond(table)
+    results = RegressionResults(rows)
+    found = [claim for d in results.sizes() for claim in _claims_of_paper(results, d)]
+    return found + _claims_beyond(results)
 
 
-def _of_paper(table: Table, d: int) -> list[Claim]:
-    levels = table.levels()
-    some = [a for a in levels if a >= 1e-2]
-    heavy = [a for a in levels if a >= 0.5]
-
-    def loss(stage: str, method: str, alpha: float) -> float:
-        return table.loss(part="paper", stage=stage, d=d, method=method, level=alpha)
-
-    def share(stage: str, method: str, alpha: float) -> float:
-        return loss(stage, method, alpha) / table.start(part="paper", stage=stage, d=d)
-
-    def shares(stage: str, method: str, alphas: list[float]) -> str:
-        return ", ".join(f"{share(stage, method, a):.2g} at {a:g}" for a in alphas)
-
-    gains = {m: [table.speedup(m, part="paper", stage="pre", d=d, level=a) for a in levels] for m in ("hard", "smooth")}
-    lead = {s: [loss(s, "hard", a) / loss(s, "smooth", a) for a in heavy] for s in STAGE}
-    parity = {
-        (s, m): table.speedup(m, part="paper", stage=s, d=d, level=0.0) for s in STAGE for m in ("hard", "smooth")
-    }
-    kept = {
-        (m, a): table.spectrum(m, stage="post", d=d, level=a)
-        for m in ("none", "hard", "smooth")
-        for a in some
-        if a < 0.5
-    }
+def _claims_of_paper(results: RegressionResults, d: int) -> list[Claim]:
+    descent, spectral = results.paper("post", d), results.paper("pre", d)
     return [
-        Claim(
-            f"d = {d}: GD without clipping fails from alpha = .01 on",
-            f"final over first loss: {shares('post', 'none', levels[:3])}",
-            all(share("post", "none", a) > 0.5 for a in some) and share("post", "none", 0.0) < 0.5,
-        ),
-        Claim(
-            f"d = {d}: GD with either clip converges at every alpha",
-            f"worst: hard {max(share('post', 'hard', a) for a in levels):.2g}, "
-            f"smooth {max(share('post', 'smooth', a) for a in levels):.2g} of the first loss",
-            all(share("post", m, a) < 0.5 for m in ("hard", "smooth") for a in levels),
-        ),
-        Claim(
-            f"d = {d}: spectral GD converges at every alpha without clipping",
-            f"final over first loss: {shares('pre', 'none', heavy)}",
-            all(share("pre", "none", a) < 0.5 for a in levels),
-        ),
-        Claim(
-            f"d = {d}: pre-clipping's speedup begins at alpha = .01 and grows with alpha",
-            "; ".join(f"{m} {', '.join(f'{g:.2f}' for g in gains[m])}" for m in gains),
-            all(g > 1.05 for m in gains for a, g in zip(levels, gains[m], strict=True) if a >= 1e-2)
-            and all(gains[m][i] <= gains[m][i + 1] * 1.02 for m in gains for i in range(len(levels) - 1)),
-        ),
-        Claim(
-            f"d = {d}: smooth shrinkage beats hard clipping from alpha = .5 on",
-            "; ".join(f"{s}: hard / smooth {', '.join(f'{r:.2f}' for r in lead[s])}" for s in lead),
-            all(r > 1 for s in lead for r in lead[s]),
-        ),
-        Claim(
-            f"d = {d}: near parity at alpha = 0",
-            "speedups " + ", ".join(f"{m} {s} {g:.2f}" for (s, m), g in parity.items()),
-            all(0.9 < g < 1.1 for g in parity.values()),
-        ),
-        Claim(
-            f"d = {d}: both clips bring back the spectrum and the leading subspace",
-            "; ".join(
-                f"alpha {a:g}: kept {kept['none', a]['kept']:.2f} without, {kept['hard', a]['kept']:.2f} hard, "
-                f"{kept['smooth', a]['kept']:.2f} smooth"
-                for a in some
-                if a < 0.5
-            ),
-            all(kept[m, a]["kept"] > kept["none", a]["kept"] for m in ("hard", "smooth") for a in some if a < 0.5),
-        ),
+        _plain_descent_fails(descent),
+        _clipped_descent_converges(descent),
+        _spectral_descent_converges(spectral),
+        _speedup_grows(spectral),
+        _smooth_beats_hard(descent, spectral),
+        _parity_without_contamination(descent, spectral),
+        _clips_restore_spectrum(results, d),
     ]
 
 
-def _beyond(table: Table) -> list[Claim]:
-    d = table.sizes()[0]
-    heavy = [a for a in table.levels("free") if a >= 0.5]
+def _plain_descent_fails(descent: BestLosses) -> Claim:
+    shares = {alpha: descent.share("none", alpha) for alpha in descent.levels}
+    fails = all(share > 0.5 for alpha, share in shares.items() if alpha >= 1e-2)
+    return Claim(
+        f"d = {descent.d}: GD without clipping fails from alpha = .01 on",
+        f"final over first loss: {_by_alpha(shares, descent.levels[:3])}",
+        fails and shares[0.0] < 0.5,
+    )
 
-    def paper(method: str, alpha: float) -> float:
-        return table.loss(part="paper", stage="post", d=d, method=method, level=alpha)
 
-    def free(method: str, alpha: float, **wanted: Any) -> float:
-        at = {"part": "free", "stage": "post", "noise": "contamination", "level": alpha, **wanted}
-        return min(table.loss(method=m, **at) for m in (method, f"{method}-median"))
+def _clipped_descent_converges(descent: BestLosses) -> Claim:
+    worst = {clip: max(descent.share(clip, alpha) for alpha in descent.levels) for clip in _CLIPS}
+    return Claim(
+        f"d = {descent.d}: GD with either clip converges at every alpha",
+        f"worst: hard {worst['hard']:.2g}, smooth {worst['smooth']:.2g} of the first loss",
+        max(worst.values()) < 0.5,
+    )
 
-    on_grid = [paper("hard", a) / paper("smooth", a) for a in heavy]
-    freely = [free("hard", a) / free("smooth", a) for a in heavy]
-    floor = [min(free("hard", a), free("smooth", a)) / free("posterior", a) for a in heavy]
-    today = {m: max(free(m, a) / free("smooth", a) for a in heavy) for m in ("global", "agc", "spam")}
-    other = {
-        (stage, noise): free("none", level, stage=stage, noise=noise)
-        / min(free(m, level, stage=stage, noise=noise) for m in ("hard", "smooth"))
-        for noise, level in sorted({(r["noise"], r["level"]) for r in table.rows if r["noise"] != "contamination"})
-        for stage in STAGE
-    }
+
+def _spectral_descent_converges(spectral: BestLosses) -> Claim:
+    shares = {alpha: spectral.share("none", alpha) for alpha in spectral.levels}
+    return Claim(
+        f"d = {spectral.d}: spectral GD converges at every alpha without clipping",
+        f"final over first loss: {_by_alpha(shares, _heavy(spectral.levels))}",
+        max(shares.values()) < 0.5,
+    )
+
+
+def _speedup_grows(spectral: BestLosses) -> Claim:
+    """Above 5 % from .01 on, and nowhere falling by more than 2 % from one alpha to the next."""
+    gains = {clip: [spectral.speedup(clip, alpha) for alpha in spectral.levels] for clip in _CLIPS}
+    begins = [
+        gain > 1.05 for each in gains.values() for a, gain in zip(spectral.levels, each, strict=True) if a >= 1e-2
+    ]
+    grows = [gain <= following * 1.02 for each in gains.values() for gain, following in itertools.pairwise(each)]
+    return Claim(
+        f"d = {spectral.d}: pre-clipping's speedup begins at alpha = .01 and grows with alpha",
+        "; ".join(f"{clip} {_listed(each)}" for clip, each in gains.items()),
+        all(begins) and all(grows),
+    )
+
+
+def _smooth_beats_hard(*both: BestLosses) -> Claim:
+    leads = {each.stage: [each.best("hard", a) / each.best("smooth", a) for a in _heavy(each.levels)] for each in both}
+    return Claim(
+        f"d = {both[0].d}: smooth shrinkage beats hard clipping from alpha = .5 on",
+        "; ".join(f"{stage}: hard / smooth {_listed(lead)}" for stage, lead in leads.items()),
+        all(ratio > 1 for lead in leads.values() for ratio in lead),
+    )
+
+
+def _parity_without_contamination(*both: BestLosses) -> Claim:
+    gains = {(clip, each.stage): each.speedup(clip, 0.0) for each in both for clip in _CLIPS}
+    return Claim(
+        f"d = {both[0].d}: near parity at alpha = 0",
+        "speedups " + ", ".join(f"{clip} {stage} {gain:.2f}" for (clip, stage), gain in gains.items()),
+        all(0.9 < gain < 1.1 for gain in gains.values()),
+    )
+
+
+def _clips_restore_spectrum(results: RegressionResults, d: int) -> Claim:
+    """At the moderate levels of contamination, .01 <= alpha < .5."""
+    words, better = [], []
+    for alpha in [alpha for alpha in results.levels() if 1e-2 <= alpha < 0.5]:
+        none, hard, smooth = (
+            results.spectrum(method, stage="post", d=d, level=alpha)["kept"] for method in ("none", *_CLIPS)
+        )
+        words.append(f"alpha {alpha:g}: kept {none:.2f} without, {hard:.2f} hard, {smooth:.2f} smooth")
+        better.append(min(hard, smooth) > none)
+    return Claim(f"d = {d}: both clips bring back the spectrum and the leading subspace", "; ".join(words), all(better))
+
+
+def _claims_beyond(results: RegressionResults) -> list[Claim]:
+    """Gradient descent with any threshold, the first size, at alpha >= .5; and noise that no entry stands out of."""
+    free = results.free("post", "contamination")
     return [
-        Claim(
-            "smooth's lead over hard from alpha = .5 on mostly goes when both choose any threshold (GD)",
-            f"hard / smooth {_list(on_grid)} on the paper's grid, {_list(freely)} freely",
-            all(abs(f - 1) < 0.5 * abs(g - 1) for f, g in zip(freely, on_grid, strict=True)),
-        ),
-        Claim(
-            "with any threshold an entry-wise clip comes within 20 % of the exact posterior mean (GD)",
-            f"best clip / floor {_list(floor)}",
-            all(f < 1.2 for f in floor),
-        ),
-        Claim(
-            "the clips in use today do not control heavy contamination as entry-wise ones do (GD, alpha >= .5)",
-            "loss over smooth's: " + ", ".join(f"{m} up to {r:.3g}" for m, r in today.items()),
-            all(r > 1.5 for r in today.values()),
-        ),
-        Claim(
-            "entry-wise clipping does not help under Gaussian and low-rank noise",
-            "best speedup: " + ", ".join(f"{noise}, {stage} {g:.2f}" for (stage, noise), g in other.items()),
-            all(g < 1.1 for g in other.values()),
-        ),
+        _lead_goes_with_free_thresholds(results.paper("post", results.sizes()[0]), free),
+        _clips_come_near_the_floor(free),
+        _clips_in_use_do_worse(free),
+        _no_help_under_other_noise(results),
     ]
 
 
-def _list(numbers: list[float]) -> str:
+def _lead_goes_with_free_thresholds(grid: BestLosses, free: BestLosses) -> Claim:
+    on_grid = [grid.best("hard", alpha) / grid.best("smooth", alpha) for alpha in _heavy(free.levels)]
+    freely = [free.best("hard", alpha) / free.best("smooth", alpha) for alpha in _heavy(free.levels)]
+    return Claim(
+        "smooth's lead over hard from alpha = .5 on mostly goes when both choose any threshold (GD)",
+        f"hard / smooth {_listed(on_grid)} on the paper's grid, {_listed(freely)} freely",
+        all(abs(f - 1) < 0.5 * abs(g - 1) for f, g in zip(freely, on_grid, strict=True)),
+    )
+
+
+def _clips_come_near_the_floor(free: BestLosses) -> Claim:
+    ratios = [
+        min(free.best(clip, alpha) for clip in _CLIPS) / free.best("posterior", alpha) for alpha in _heavy(free.levels)
+    ]
+    return Claim(
+        "with any threshold an entry-wise clip comes within 20 % of the exact posterior mean (GD)",
+        f"best clip / floor {_listed(ratios)}",
+        all(ratio < 1.2 for ratio in ratios),
+    )
+
+
+def _clips_in_use_do_worse(free: BestLosses) -> Claim:
+    ratios = {
+        method: max(free.best(method, alpha) / free.best("smooth", alpha) for alpha in _heavy(free.levels))
+        for method in ("global", "agc", "spam")
+    }
+    return Claim(
+        "the clips in use today do not control heavy contamination as entry-wise ones do (GD, alpha >= .5)",
+        "loss over smooth's: " + ", ".join(f"{method} up to {ratio:.3g}" for method, ratio in ratios.items()),
+        all(ratio > 1.5 for ratio in ratios.values()),
+    )
+
+
+def _no_help_under_other_noise(results: RegressionResults) -> Claim:
+    gains = {
+        (noise, stage): max(results.free(stage, noise).speedup(clip, level) for clip in _CLIPS)
+        for noise, level in results.other_noises()
+        for stage in _STAGES
+    }
+    return Claim(
+        "entry-wise clipping does not help under Gaussian and low-rank noise",
+        "best speedup: " + ", ".join(f"{noise}, {stage} {gain:.2f}" for (noise, stage), gain in gains.items()),
+        all(gain < 1.1 for gain in gains.values()),
+    )
+
+
+def _heavy(levels: Iterable[float]) -> list[float]:
+    """The levels of contamination from .5 on."""
+    return [alpha for alpha in levels if alpha >= 0.5]
+
+
+def _by_alpha(shares: dict[float, float], levels: Iterable[float]) -> str:
+    return ", ".join(f"{shares[alpha]:.2g} at {alpha:g}" for alpha in levels)
+
+
+def _listed(numbers: Iterable[float]) -> str:
     return ", ".join(f"{number:.2f}" for number in numbers)

@@ -34,7 +34,7 @@ CAPTIONS = {
     "posterior mean; norm clips do not.",
     "other_noise": "The same gain under Gaussian and low-rank noise, where no entry stands out, beside contamination.",
 }
-STAGE_NAMES = {"post": "GD, post-clipping", "pre": "spectral GD, pre-clipping"}
+_STAGE_NAMES = {"post": "GD, post-clipping", "pre": "spectral GD, pre-clipping"}
 _LOOKS: dict[str, dict[str, Any]] = {
     "clean": {"color": "#111111", "ls": "-", "label": "clean gradient"},
     "none": {"color": "#555555", "ls": (0, (1, 2)), "label": "no clipping"},
@@ -48,10 +48,10 @@ _LOOKS: dict[str, dict[str, Any]] = {
 
 
 def figures(rows: Sequence[Row]) -> "Mapping[str, Figure]":
-    """`speedup`; for each stage and size the two panels of the paper's appendix; `thresholds` and `other_noise`."""
+    """Draw `speedup`, the two figures of the paper's appendix for each stage and size, `thresholds`, `other_noise`."""
     results = RegressionResults(rows)
     made = {"speedup": _speedups(results)}
-    for stage in STAGE_NAMES:
+    for stage in _STAGE_NAMES:
         for d in results.sizes():
             made[f"{stage}_d{d}"] = _summary(results, stage, d)
             made[f"{stage}_d{d}_curves"] = _curves(results, stage, d)
@@ -63,14 +63,15 @@ def _speedups(results: RegressionResults) -> "Figure":
 
     d = results.sizes()[0]
     figure, axes = panels(2, width=4.6, height=3.4)
-    for axis, stage in zip(axes, STAGE_NAMES, strict=True):
+    for axis, stage in zip(axes, _STAGE_NAMES, strict=True):
         _speedup(axis, results, stage, d)
-        axis.set_title(f"{STAGE_NAMES[stage]}, d = {d}")
+        axis.set_title(f"{_STAGE_NAMES[stage]}, d = {d}")
     axes[0].legend(frameon=False)
     return figure
 
 
 def _summary(results: RegressionResults, stage: str, d: int) -> "Figure":
+    """Speedup, spectral control and subspace recovery over alpha, side by side."""
     from ...engine.figures import panels
 
     figure, axes = panels(3, width=4.1, height=3.4)
@@ -79,18 +80,22 @@ def _summary(results: RegressionResults, stage: str, d: int) -> "Figure":
 
     def top(method: str, alpha: float) -> float:
         row = results.spectrum(method, stage=stage, d=d, level=alpha)
-        return float(row["values"][0] / row.get("gain", 1.0))  # what shrinks all alike is a learning rate
+        return float(row["values"][0] / row.get("gain", 1.0))  # a uniform shrinkage is but a smaller learning rate
+
+    def kept(method: str, alpha: float) -> float:
+        return float(results.spectrum(method, stage=stage, d=d, level=alpha)["kept"])
 
     _over_alpha(axes[1], results, ("clean", *PAPER_METHODS), top, log=True)
     axes[1].set(title="spectral control", ylabel="largest singular value (per gain)")
-    _over_alpha(axes[2], results, PAPER_METHODS, lambda m, a: results.spectrum(m, stage=stage, d=d, level=a)["kept"])
+    _over_alpha(axes[2], results, PAPER_METHODS, kept)
     axes[2].set(title="subspace recovery", ylabel="share of the leading subspace kept", ylim=(0, 1))
     axes[1].legend(frameon=False, fontsize=8)
-    figure.suptitle(f"{STAGE_NAMES[stage]}, d = {d}")
+    figure.suptitle(f"{_STAGE_NAMES[stage]}, d = {d}")
     return figure
 
 
 def _curves(results: RegressionResults, stage: str, d: int) -> "Figure":
+    """The loss along the runs, a panel for each alpha."""
     from ...engine.figures import panels
 
     levels = results.levels()
@@ -98,44 +103,41 @@ def _curves(results: RegressionResults, stage: str, d: int) -> "Figure":
     figure, axes = panels(columns, rows=-(-len(levels) // columns), width=3.0, height=2.5)
     for axis, alpha in zip(axes, levels, strict=False):
         for method in PAPER_METHODS:
-            curve = [
-                r for r in results.where(kind="curve", method=method, **_at(stage, d, alpha)) if r["loss"] is not None
-            ]
-            steps, look = [r["step"] for r in curve], _LOOKS[method]
-            axis.plot(steps, [r["loss"] for r in curve], lw=1.6, **look)
-            band = [(r["low"], r["high"] if r["high"] is not None else r["loss"]) for r in curve]
-            axis.fill_between(steps, [b[0] for b in band], [b[1] for b in band], color=look["color"], alpha=0.15, lw=0)
+            rows = results.where(kind="curve", method=method, part="paper", stage=stage, d=d, level=alpha)
+            _curve(axis, [row for row in rows if row["loss"] is not None], _LOOKS[method])
         axis.set(title=f"alpha = {alpha:g}", yscale="log", xlabel="step")
     for axis in axes[len(levels) :]:
         axis.set_visible(False)
     axes[0].set_ylabel("loss, median and quartiles")
     axes[0].legend(frameon=False, fontsize=7)
-    figure.suptitle(f"{STAGE_NAMES[stage]}, d = {d}: each method at its best")
+    figure.suptitle(f"{_STAGE_NAMES[stage]}, d = {d}: each method at its best")
     return figure
 
 
+def _curve(axis: "Axes", rows: Sequence[Row], look: dict[str, Any]) -> None:
+    """A median with the band between its quartiles; an upper quartile that diverged is not drawn."""
+    steps = [row["step"] for row in rows]
+    axis.plot(steps, [row["loss"] for row in rows], lw=1.6, **look)
+    high = [row["high"] if row["high"] is not None else row["loss"] for row in rows]
+    axis.fill_between(steps, [row["low"] for row in rows], high, color=look["color"], alpha=0.15, lw=0)
+
+
 def _thresholds(results: RegressionResults) -> "Figure":
-    """On the paper's grid, chosen freely, and the floor; beside them what people use today."""
+    """Losses on the paper's grid, with any threshold, of the Bayes estimator and of the clips in use today."""
     from ...engine.figures import panels
 
     d, levels = results.sizes()[0], results.levels("free")
     figure, axes = panels(2, width=5.4, height=4.0)
-    for axis, stage in zip(axes, STAGE_NAMES, strict=True):
-        at = {"stage": stage, "d": d, "noise": "contamination"}
-        x = range(len(levels))
+    x = range(len(levels))
+    for axis, stage in zip(axes, _STAGE_NAMES, strict=True):
+        grid, free = results.paper(stage, d), results.free(stage, "contamination")
         for method in ("hard", "smooth"):
-            look = _LOOKS[method]
-            paper = [results.loss(part="paper", method=method, level=a, **at) for a in levels]
-            free = [
-                min(results.loss(part="free", method=m, level=a, **at) for m in (method, f"{method}-median"))
-                for a in levels
-            ]
-            axis.plot(x, paper, color=look["color"], ls="--", lw=1.2, marker="o", ms=3, label=f"{method}, paper's grid")
-            axis.plot(x, free, color=look["color"], ls="-", lw=2, marker="o", ms=3, label=f"{method}, any threshold")
+            for losses, words, ls, lw in ((grid, "paper's grid", "--", 1.2), (free, "any threshold", "-", 2)):
+                y, look = [losses.best(method, a) for a in levels], {"color": _LOOKS[method]["color"], "ls": ls}
+                axis.plot(x, y, lw=lw, marker="o", ms=3, label=f"{method}, {words}", **look)
         for method in ("none", "global", "agc", "spam", "posterior"):
-            losses = [results.loss(part="free", method=method, level=a, **at) for a in levels]
-            axis.plot(x, losses, lw=1.4, marker=".", **_LOOKS[method])
-        axis.set(title=f"{STAGE_NAMES[stage]}, d = {d}", yscale="log", xlabel="alpha", ylabel="final loss, median")
+            axis.plot(x, [free.best(method, a) for a in levels], lw=1.4, marker=".", **_LOOKS[method])
+        axis.set(title=f"{_STAGE_NAMES[stage]}, d = {d}", yscale="log", xlabel="alpha", ylabel="final loss, median")
         axis.set_xticks(list(x), [f"{a:g}" for a in levels])
         axis.set_ylim(top=3 * results.start(part="paper", stage=stage, d=d))
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", frameon=False, fontsize=8)
@@ -146,42 +148,32 @@ def _other_noise(results: RegressionResults) -> "Figure":
     """Speedups where the paper says that entry-wise clipping should not help, beside contamination."""
     from ...engine.figures import panels
 
-    noises = sorted({(r["noise"], r["level"]) for r in results.where(part="free")}, key=lambda pair: pair)
+    noises = sorted({(row["noise"], row["level"]) for row in results.where(part="free")})
     figure, axes = panels(2, width=5.0, height=3.4)
-    for axis, stage in zip(axes, STAGE_NAMES, strict=True):
+    for axis, stage in zip(axes, _STAGE_NAMES, strict=True):
         for offset, method in ((-0.15, "hard"), (0.15, "smooth"), (0.0, "global")):
-            gains = [
-                results.loss(part="free", stage=stage, noise=n, level=v, method="none")
-                / min(
-                    results.loss(part="free", stage=stage, noise=n, level=v, method=m)
-                    for m in (method, f"{method}-median")
-                )
-                for n, v in noises
-            ]
+            gains = [results.free(stage, noise).speedup(method, level) for noise, level in noises]
             places = [i + offset for i in range(len(noises))]
             axis.plot(gains, places, "o", ms=6, color=_LOOKS[method]["color"], label=_LOOKS[method]["label"])
         axis.axvline(1, color="#999999", lw=1)
-        axis.set(xscale="log", xlabel="loss without clipping / with", title=STAGE_NAMES[stage])
-        axis.set_yticks(range(len(noises)), [f"{n} {v:g}" for n, v in noises])
+        axis.set(xscale="log", xlabel="loss without clipping / with", title=_STAGE_NAMES[stage])
+        axis.set_yticks(range(len(noises)), [f"{noise} {level:g}" for noise, level in noises])
     axes[0].legend(frameon=False, fontsize=8)
     return figure
 
 
 def _speedup(axis: "Axes", results: RegressionResults, stage: str, d: int) -> None:
-    _over_alpha(axis, results, ("hard", "smooth"), lambda m, a: results.speedup(m, **_at(stage, d, a)), log=True)
+    _over_alpha(axis, results, ("hard", "smooth"), results.paper(stage, d).speedup, log=True)
     axis.axhline(1, color="#999999", lw=1)
     axis.set_ylabel("loss without clipping / with")
-
-
-def _at(stage: str, d: int, alpha: float) -> Row:
-    return {"part": "paper", "stage": stage, "d": d, "level": alpha}
 
 
 def _over_alpha(
     axis: "Axes",
     results: RegressionResults,
-    methods: tuple[str, ...],
+    methods: Sequence[str],
     value: Callable[[str, float], float],
+    *,
     log: bool = False,
 ) -> None:
     """A line per method over the values of alpha, evenly spaced."""

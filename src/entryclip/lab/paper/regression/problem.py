@@ -1,6 +1,6 @@
 """The problem of app:synthetic: L(W) = ||W A - Y||_F^2 / (2 n) with Y = W# A, its gradient corrupted at every step.
 
-With S = A A^T / n the gradient is (W - W#) S and the loss half its inner product with W - W#: neither needs A again.
+With S = A A^T / n the gradient is (W - W#) S, and the loss is half its inner product with W - W#: A is not kept.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ class Problem:
 
     @classmethod
     def draw(cls, d: int, n: int, seeds: tuple[int, ...], noise: Noise) -> "Problem":
-        """A, W# of each seed from its own generator: the same whichever seeds are drawn together."""
+        """Draw A and W# of each seed from its own generator: the same whichever seeds are drawn together."""
         targets, seconds = [], []
         for seed in seeds:
             generator = torch.Generator().manual_seed(2 * seed)
@@ -50,7 +50,8 @@ class Problem:
 
 
 def make_noise(kind: str, level: float, sigma: float, nu: float, scale: float) -> Noise:
-    """`contamination`: level is alpha. `gaussian`: its standard deviation. `low-rank`: the size of four directions."""
+    """A noise by name. The level is alpha for `contamination`, the standard deviation for `gaussian`, and the size of
+    four random directions for `low-rank`."""
     if kind == "contamination":
         heavy = Cauchy(scale) if nu == 1 else StudentT(nu, scale)
         return Contamination(alpha=level, sigma=sigma, heavy=heavy)

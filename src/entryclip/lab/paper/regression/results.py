@@ -1,13 +1,14 @@
-"""The rows by what one asks them for."""
+"""Questions to the rows of the regression study: the best setting of a method, its loss, its gain."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ...engine.study import Row
 
 
 class RegressionResults:
-    """Rows of a run, with the best of each method over its grid."""
+    """The rows of a run, and for each method the best over its grid of settings and learning rates."""
 
     def __init__(self, rows: Iterable[Row]):
         self.rows = list(rows)
@@ -17,43 +18,80 @@ class RegressionResults:
         return [row for row in self.rows if all(row.get(key) == value for key, value in wanted.items())]
 
     def sizes(self) -> list[int]:
+        """The sizes d of the paper's part, ascending."""
         return sorted({row["d"] for row in self.rows if row["part"] == "paper"})
 
     def levels(self, part: str = "paper") -> list[float]:
-        """The values of alpha."""
+        """The values of alpha in a part, ascending."""
         return sorted({row["level"] for row in self.where(part=part, noise="contamination")})
 
+    def other_noises(self) -> list[tuple[str, float]]:
+        """The noises that are not contamination, each with its level."""
+        return sorted({(row["noise"], row["level"]) for row in self.rows if row["noise"] != "contamination"})
+
     def best(self, **wanted: Any) -> Row | None:
-        """The setting and learning rate of the least median final loss; None if every run burst or there was none."""
+        """The row of the least median final loss; None if every run diverged or there was none."""
         finite = [row for row in self.where(kind="final", **wanted) if row["loss"] is not None]
         return min(finite, key=lambda row: row["loss"]) if finite else None
 
     def loss(self, **wanted: Any) -> float:
-        """That loss; inf where there is none."""
+        """The least median final loss; inf where there is none."""
         row = self.best(**wanted)
         return float("inf") if row is None else row["loss"]
 
-    def speedup(self, method: str, **wanted: Any) -> float:
-        """Least median final loss without clipping over that with it, each over its own grid."""
-        return self.loss(method="none", **wanted) / self.loss(method=method, **wanted)
-
     def spectrum(self, method: str, **wanted: Any) -> Row:
-        """What the best setting of a method makes of the first gradient."""
+        """The row that says what the best setting of a method makes of the first gradient."""
         (row,) = self.where(kind="spectrum", part="paper", method=method, **wanted)
         return row
 
     def start(self, **wanted: Any) -> float:
-        """The loss at the start."""
+        """The loss before the first step."""
         return float(self.where(kind="curve", step=0, **wanted)[0]["loss"])
+
+    def paper(self, stage: str, d: int) -> "BestLosses":
+        """The losses on the paper's grid."""
+        return BestLosses(self, "paper", stage, d, "contamination", tuple(self.levels()))
+
+    def free(self, stage: str, noise: str) -> "BestLosses":
+        """The losses with any threshold, at the first size."""
+        levels = tuple(sorted({row["level"] for row in self.where(part="free", noise=noise)}))
+        return BestLosses(self, "free", stage, self.sizes()[0], noise, levels)
+
+
+@dataclass(frozen=True)
+class BestLosses:
+    """The least median final losses of every method in one part of the study, by level of the noise."""
+
+    results: RegressionResults
+    part: str  # paper: its grid of thresholds; free: any threshold
+    stage: str  # post: gradient descent; pre: spectral gradient descent
+    d: int
+    noise: str
+    levels: Sequence[float]
+
+    def best(self, method: str, level: float) -> float:
+        """The loss at the method's best setting; in the free part a threshold may be a multiple of the median."""
+        rules = (method, f"{method}-median") if self.part == "free" else (method,)
+        at = {"part": self.part, "stage": self.stage, "d": self.d, "noise": self.noise, "level": level}
+        return min(self.results.loss(method=rule, **at) for rule in rules)
+
+    def speedup(self, method: str, level: float) -> float:
+        """The loss without clipping over that with the method, each at its own best setting."""
+        return self.best("none", level) / self.best(method, level)
+
+    def share(self, method: str, level: float) -> float:
+        """The final loss over that before the first step."""
+        return self.best(method, level) / self.results.start(part="paper", stage=self.stage, d=self.d)
 
 
 def markdown(rows: Iterable[Row]) -> str:
-    """The paper's comparison as a table: least median final losses, at the first size."""
+    """The paper's comparison as a table in Markdown: least median final losses, at the first size."""
     results = RegressionResults(rows)
     d, levels = results.sizes()[0], results.levels()
     lines = [f"| d = {d}, alpha | {' | '.join(f'{a:g}' for a in levels)} |", "|---" * (len(levels) + 1) + "|"]
     for stage, name in (("post", "GD"), ("pre", "spectral GD")):
+        losses = results.paper(stage, d)
         for method, words in (("none", "no clipping"), ("hard", "hard"), ("smooth", "smooth")):
-            losses = [results.loss(part="paper", stage=stage, d=d, method=method, level=a) for a in levels]
-            lines.append(f"| {name}, {words} | {' | '.join(f'{loss:.3g}' for loss in losses)} |")
+            cells = " | ".join(f"{losses.best(method, alpha):.3g}" for alpha in levels)
+            lines.append(f"| {name}, {words} | {cells} |")
     return "\n".join(lines)

@@ -7,8 +7,8 @@ import torch
 
 from ....diagnostics import localization, recovery
 from ...engine.study import Row
-from .arms import Arm, GradientStep
-from .descent import Losses, descend
+from .arms import Arm, GradientStep, RunningSquare
+from .descent import GridLosses, descend
 from .problem import Problem
 
 _POINTS = 31  # of a convergence curve
@@ -16,12 +16,13 @@ _VALUES = 12  # singular values kept of a spectrum
 
 
 def best_of(rows: list[Row], method: str) -> Row:
-    """The setting and learning rate of the least median final loss; a run that burst has None and never wins."""
+    """The row of a method's least median final loss; a run that diverged has None and never wins."""
     mine = [row for row in rows if row["kind"] == "final" and row["method"] == method]
     return min(mine, key=lambda row: np.inf if row["loss"] is None else row["loss"])
 
 
-def final_rows(losses: Losses, arms: Sequence[Arm], rates: Sequence[float]) -> list[Row]:
+def final_rows(losses: GridLosses, arms: Sequence[Arm], rates: Sequence[float]) -> list[Row]:
+    """A row for every arm and learning rate: the final loss over the seeds, and the lowest along the run."""
     return [
         {"kind": "final", "method": arm.method, "setting": arm.setting, "lr": lr}
         | _summary(losses.final[i, j])
@@ -42,14 +43,14 @@ def curve_rows(problem: Problem, stage: str, best: Row, steps: int) -> list[Row]
 
 
 def spectrum_rows(problem: Problem, arms: Sequence[Arm], k: int) -> list[Row]:
-    """At the first step, where all methods see the same gradient: its spectrum, its subspace, where the error sits."""
+    """What each arm makes of the first gradient: its spectrum, its leading subspace, the localization of the error."""
     noisy = problem.gradient(torch.zeros_like(problem.target)) + next(problem.noises(1))
     clean = problem.gradient(torch.zeros_like(problem.target))
     rows: list[Row] = [{"kind": "spectrum", "method": "clean", "values": _spectrum(clean)}]
     for arm in arms:
-        step = GradientStep(noisy[None], clean[None], torch.zeros_like(clean)[None], problem, {})
+        step = GradientStep(noisy[None], clean[None], torch.zeros_like(clean)[None], problem, RunningSquare())
         clipped = arm(step)[0]
-        scale = (clipped * clean).sum((-2, -1)) / clean.square().sum((-2, -1))  # shrinking all alike is a learning rate
+        scale = (clipped * clean).sum((-2, -1)) / clean.square().sum((-2, -1))  # uniform shrinkage
         found = [recovery(c, g, min(k, len(g) - 1)) for c, g in zip(clipped, clean, strict=True)]
         ratios = [localization(c - g, g).normalized for c, g in zip(clipped, clean, strict=True)]
         rows.append(
@@ -74,7 +75,7 @@ def _summary(losses: np.ndarray) -> Row:
 
 
 def _median(losses: np.ndarray) -> float:
-    """Of an even number the mean of the middle two, which may be inf."""
+    """The median; with an even number of losses the mean of the middle two, which may be inf."""
     ordered = np.sort(losses)
     return float(ordered[(ordered.size - 1) // 2] / 2 + ordered[ordered.size // 2] / 2)
 
