@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 CAPTIONS = {
     "tails": "(a) Hill plots of one draw of each law: the index from the largest k entries; the mark is the index "
-    "that is reported, with its interval. A power law's plot settles at its index, the others keep rising to the left. (b) Verdicts over "
-    "all draws; x 1 and x 3: 5 % of the law at this scale in a standard Gaussian bulk.",
+    "that is reported, with its interval. A power law's plot settles at its index, the others keep rising to the "
+    "left. (b) Verdicts over all draws; x 1 and x 3: 5 % of the law at this scale in a standard Gaussian bulk.",
 }
 LAW_COLOURS = dict(zip(TRUE_INDEX, (GREY, OLIVE, GREEN, BLUE, RED), strict=True))
 
