@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from entryclip.lab.paper.pretraining.claims import claims
 from entryclip.lab.paper.pretraining.savings import curves
 from entryclip.lab.paper.pretraining.tables import against, reported, tuned
 from entryclip.lab.paper.regression.results import markdown as regression_table
-from entryclip.lab.paper.spectral_control.study import table as control_table
+from entryclip.lab.paper.spectral_control.claims import markdown_table as control_table
 
 ROOT = Path(__file__).parent.parent
 CONTROLS = ("muon-smooth-rate", "adamw-decay", "adamw-again", "adamw-smooth-again")
@@ -58,7 +59,7 @@ def study(results: Path) -> list[dict[str, Any]]:
 
 
 def _judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{**claim, "holds": "yes" if claim["holds"] else "no"} for claim in claims(rows)]
+    return [{**asdict(claim), "holds": "yes" if claim.holds else "no"} for claim in claims(rows)]
 
 
 TABLES: dict[str, Callable[[Path], str]] = {

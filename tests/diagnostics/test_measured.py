@@ -7,7 +7,8 @@ import pytest
 from entryclip.diagnostics import probe
 from entryclip.diagnostics.table import HEADINGS, NARROW, aligned, cells
 from entryclip.lab.paper import synthetic_layers as known
-from entryclip.lab.paper.synthetic_layers import Known, loss
+from entryclip.lab.paper.synthetic_layers import SyntheticLayers as Known
+from entryclip.lab.paper.synthetic_layers import loss
 
 
 def zero(signal, generator):

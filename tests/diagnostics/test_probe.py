@@ -15,7 +15,8 @@ import entryclip as ec
 from entryclip.diagnostics import probe
 from entryclip.lab.lm import GPT, Config
 from entryclip.lab.paper import synthetic_layers as known
-from entryclip.lab.paper.synthetic_layers import Known, loss
+from entryclip.lab.paper.synthetic_layers import SyntheticLayers as Known
+from entryclip.lab.paper.synthetic_layers import loss
 
 CLEAN = ("gaussian", "aligned", "multiplicative", "entrywise", "low_rank")
 

@@ -1,17 +1,17 @@
 import pytest
 
 import entryclip as ec
-from entryclip.lab.paper.looseness import study as experiment
+from entryclip.lab.paper.looseness import STUDY, study
 
-ROWS = list(experiment.run(experiment.Config.quick()))
+ROWS = list(study.run_unit(study.LoosenessConfig.quick(), {}))
 
 
 def test_rows_claims_and_figure():
     entries = [row for row in ROWS if row["kind"] == "entry"]
     assert len(entries) == 2 * 15
     assert len(ROWS) - len(entries) == 4 * 5
-    assert all(claim["holds"] for claim in experiment.claims(ROWS))
-    assert set(experiment.plot(ROWS)) == set(experiment.CAPTIONS)
+    assert all(claim.holds for claim in STUDY.claims(ROWS))
+    assert set(STUDY.figures(ROWS)) == set(STUDY.captions)
     noise = ec.noise.Contamination(0.05, 1.0, ec.noise.Cauchy(1.0))
     post = ec.theory.guarantee("post", "hard", noise, bound=1.0, shape=(768, 768), epsilon=0.1)
     assert entries[0]["post_threshold"] == post.threshold
@@ -19,7 +19,7 @@ def test_rows_claims_and_figure():
 
 def test_a_bound_that_fails_is_seen():
     broken = [{**row, "exact_rho": 2 * row["rho"]} if row["kind"] == "entry" else row for row in ROWS]
-    assert [claim["holds"] for claim in experiment.claims(broken)] == [False, True, True]
+    assert [claim.holds for claim in STUDY.claims(broken)] == [False, True, True]
 
 
 @pytest.mark.parametrize(
@@ -27,4 +27,4 @@ def test_a_bound_that_fails_is_seen():
 )
 def test_bad_input(wrong, words):
     with pytest.raises(ValueError, match=words):
-        experiment.Config(**wrong)
+        study.LoosenessConfig(**wrong)

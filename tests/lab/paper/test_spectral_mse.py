@@ -3,20 +3,20 @@ import math
 import pytest
 import torch
 
-from entryclip.lab.paper.spectral_mse import study as experiment
+from entryclip.lab.paper.spectral_mse import STUDY, study
 
-SMALL = experiment.Config(side=48, draws=12, thresholds=(1.0, 4.0, 16.0))
+SMALL = study.SpectralMseConfig(side=48, draws=12, thresholds=(1.0, 4.0, 16.0))
 
 
 @pytest.fixture(scope="module")
 def rows():
-    return list(experiment.run(SMALL))
+    return list(study.run_unit(SMALL, {}))
 
 
 def test_rows_and_figures(rows):
     assert len(rows) == 4 * (1 + 2 * 3)
-    assert rows == list(experiment.run(SMALL))  # the same numbers again
-    assert set(experiment.plot(rows)) == set(experiment.CAPTIONS)
+    assert rows == list(study.run_unit(SMALL, {}))  # the same numbers again
+    assert set(STUDY.figures(rows)) == set(STUDY.captions)
 
 
 def test_the_bound_and_when_it_is_tight(rows):
@@ -32,18 +32,18 @@ def test_the_bound_and_when_it_is_tight(rows):
 
 def test_noise_has_the_size_asked_for():
     generator = torch.Generator().manual_seed(0)
-    G = experiment.planted(64, 3.0, generator).double()
+    G = study.synthetic_signal(64, 3.0, generator).double()
     gap = torch.linalg.svdvals(G)[0] - torch.linalg.svdvals(G)[1]
     for regime in ("Gaussian", "small spike"):
-        E = experiment.noise(regime, G, experiment.Config(draws=8), generator)
+        E = study.sample_noise(regime, G, study.SpectralMseConfig(draws=8), generator)
         assert torch.linalg.matrix_norm(E, 2).median() == pytest.approx(0.2 * float(gap), rel=0.1)
 
 
 def test_claims_follow_the_rows(rows):
     broken = [{**row, "spectral": 2 * row["entrywise"], "tightest": 2.0} for row in rows]
-    assert not experiment.claims(broken)[0]["holds"]
-    assert experiment.claims(rows)[0]["holds"]
-    assert experiment.claims(rows)[1]["holds"]
+    assert not STUDY.claims(broken)[0].holds
+    assert STUDY.claims(rows)[0].holds
+    assert STUDY.claims(rows)[1].holds
 
 
 @pytest.mark.parametrize(
@@ -51,4 +51,4 @@ def test_claims_follow_the_rows(rows):
 )
 def test_bad_input(wrong):
     with pytest.raises(ValueError, match="must be"):
-        experiment.Config(**wrong)
+        study.SpectralMseConfig(**wrong)

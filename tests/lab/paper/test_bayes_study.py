@@ -4,14 +4,14 @@ import pytest
 import torch
 
 import entryclip as ec
-from entryclip.lab.paper.bayes import study as experiment
+from entryclip.lab.paper.bayes import STUDY, study
 
-ROWS = list(experiment.run(experiment.Config.quick()))
+ROWS = list(study.run_unit(study.BayesConfig.quick(), {}))
 
 
 def test_claims_and_figures():
-    assert all(claim["holds"] for claim in experiment.claims(ROWS))
-    assert set(experiment.plot(ROWS)) == set(experiment.CAPTIONS)
+    assert all(claim.holds for claim in STUDY.claims(ROWS))
+    assert set(STUDY.figures(ROWS)) == set(STUDY.captions)
     assert all(row["excess"] >= 1 - 1e-9 for row in ROWS if row["kind"] == "error")  # nothing beats the posterior mean
 
 
@@ -27,12 +27,12 @@ def test_errors_by_drawing(method):
     if method == "bayes":
         estimate = ec.noise.posterior_mean(y, 1.0, noise)
     else:
-        estimate = row["gain"] * experiment.OPERATORS[method](y, row["threshold"])
+        estimate = row["gain"] * study.OPERATORS[method](y, row["threshold"])
     error = (estimate - x).square()
     assert abs(float(error.mean()) - row["mse"]) < 4.5 * float(error.std()) / 1000
     if method != "bayes":  # and the threshold and the gain are the best ones, to the noise of the draws
         for t, b in ((1.2, 1.0), (0.8, 1.0), (1.0, 1.2), (1.0, 0.8)):
-            other = b * row["gain"] * experiment.OPERATORS[method](y, t * row["threshold"])
+            other = b * row["gain"] * study.OPERATORS[method](y, t * row["threshold"])
             assert float((other - x).square().mean()) > float(error.mean()) - 1e-4
 
 
@@ -41,11 +41,11 @@ def test_a_broken_operator_breaks_the_claims():
         {**row, "excess": 1.5, "share": 0.4} if row.get("method") == "smooth" and row["kind"] == "error" else row
         for row in ROWS
     ]
-    assert sum(claim["holds"] for claim in experiment.claims(worse)) <= 2
+    assert sum(claim.holds for claim in STUDY.claims(worse)) <= 2
 
 
 def test_student_noise_runs():
-    rows = list(experiment.run(experiment.Config(alphas=(0.1,), scales=(3.0,), sigmas=(1.0,), nu=2.5)))
+    rows = list(study.run_unit(study.BayesConfig(alphas=(0.1,), scales=(3.0,), sigmas=(1.0,), nu=2.5), {}))
     errors = {row["method"]: row["mse"] for row in rows if row["kind"] == "error"}
     assert errors["bayes"] < min(errors["hard"], errors["smooth"]) < 1
 
@@ -53,4 +53,4 @@ def test_student_noise_runs():
 @pytest.mark.parametrize("wrong", [{"alphas": (0.0,)}, {"alphas": ()}, {"scales": (-1.0,)}, {"nu": math.inf}])
 def test_bad_input(wrong):
     with pytest.raises(ValueError, match="must be"):
-        experiment.Config(**wrong)
+        study.BayesConfig(**wrong)
