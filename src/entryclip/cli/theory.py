@@ -1,4 +1,4 @@
-"""`entryclip theory`."""
+"""The command `entryclip theory`: the four convergence theorems as a table."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -59,6 +59,7 @@ def theory(
 
 
 def _parse_shape(text: str) -> tuple[int, int]:
+    """Read a shape such as 768x768."""
     sides = text.split("x")
     if len(sides) != 2 or not all(side.isdecimal() for side in sides):
         raise ValueError(f"--shape must be rows x columns, as 768x768, got {text!r}")
@@ -66,6 +67,7 @@ def _parse_shape(text: str) -> tuple[int, int]:
 
 
 def _show_guarantees(found: Sequence["Guarantee"]) -> None:
+    """Print one column per theorem."""
     from rich.console import Console
     from rich.table import Table
 

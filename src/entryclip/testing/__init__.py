@@ -1,4 +1,4 @@
-"""The conformance suite: what every operator, threshold rule and optimizer must keep, this package's own and yours.
+"""The conformance suite: laws that every operator, threshold rule and optimizer obeys, this package's and your own.
 
     from entryclip.testing import check_operator, check_optimizer, check_rule
 
@@ -7,10 +7,11 @@
         check_rule(MyRule(0.9))
         check_optimizer(MyOptimizer)
 
-A check raises AssertionError with the law that is broken and the case that breaks it.
+A check raises an AssertionError that names the law and the case that breaks it.
 """
 
-from .elements import check_operator, check_rule
-from .optimizers import check_optimizer
+from .operator_laws import check_operator
+from .optimizer_laws import check_optimizer
+from .rule_laws import check_rule
 
 __all__ = ["check_operator", "check_optimizer", "check_rule"]

@@ -1,4 +1,4 @@
-"""What a training script relies on in an optimizer of this package."""
+"""Laws of optimizers: what a training script relies on, from gradients that are left alone to exact resuming."""
 
 import copy
 import io
@@ -13,12 +13,16 @@ from ..operators import hard_clip
 from ..thresholds import Fixed
 
 Make = Callable[..., torch.optim.Optimizer]
+Parameters = list[nn.Parameter]
 
 
 def check_optimizer(make: Make) -> None:
     """Check `make(params, **options)`, an optimizer class such as `entryclip.optim.AdamW`, on matrices.
 
     It must take `lr`, `weight_decay` and the clips `grad` and `post` by keyword, also per group.
+
+    >>> from entryclip import optim
+    >>> check_optimizer(optim.SGD)
     """
     for check in (
         _reads_gradients_only,
@@ -105,7 +109,7 @@ def _calls_a_closure(make: Make) -> None:
 
     def closure() -> float:
         optimizer.zero_grad()
-        loss = w.square().sum()
+        loss: Any = w.square().sum()  # torch leaves backward untyped
         loss.backward()
         return float(loss.detach())
 
@@ -152,7 +156,7 @@ def _shows_an_overflow(make: Make) -> None:
 
 
 def _stands_still_at_zero(make: Make) -> None:
-    """Distributed checkpointing takes such a hidden step to make the state exist."""
+    """Check a step with zero gradients at lr 0, which distributed checkpointing takes to make the state exist."""
     params = _parameters()
     optimizer = make(params, lr=0.0)
     for p in params:
@@ -166,25 +170,28 @@ def _stands_still_at_zero(make: Make) -> None:
     )
 
 
-def _same_future(one: Any, params: list[Any], other: Any, others: list[Any], what: str) -> None:
+def _same_future(
+    one: torch.optim.Optimizer, params: Parameters, other: torch.optim.Optimizer, others: Parameters, what: str
+) -> None:
+    """Take three more steps with both optimizers, and compare their parameters to the bit."""
     _train(one, params, 3, 6)
     _train(other, others, 3, 6)
     assert all(torch.equal(p, q) for p, q in zip(params, others, strict=True)), f"{what} does not go on to the bit"
 
 
-def _train(optimizer: torch.optim.Optimizer, params: list[Any], first: int, last: int) -> None:
+def _train(optimizer: torch.optim.Optimizer, params: Parameters, first: int, last: int) -> None:
     for step in range(first, last):
         _give_gradients(params, step)
         optimizer.step()
 
 
-def _give_gradients(params: list[Any], seed: int) -> None:
+def _give_gradients(params: Parameters, seed: int) -> None:
     g = _generator(seed)
     for p in params:
         p.grad = torch.randn(p.shape, generator=g)
 
 
-def _parameters() -> list[Any]:
+def _parameters() -> Parameters:
     g = _generator(7)
     return [nn.Parameter(torch.randn(shape, generator=g)) for shape in ((6, 5), (5, 6), (2, 4, 4))]
 
@@ -194,4 +201,5 @@ def _generator(seed: int) -> torch.Generator:
 
 
 def _tight() -> Clip:
+    """Return a clip that changes every entry of the parameters' updates."""
     return Clip(hard_clip, Fixed(0.01))
