@@ -10,7 +10,8 @@ import importlib
 from typing import Any
 
 from .clip import Clip, hard, smooth
-from .matrix.sign import msign, soft_spectral_clip, spectral_clip
+from .matrix.clips import soft_spectral_clip, spectral_clip
+from .matrix.sign import msign
 from .matrix.singular import top_singular
 from .operators import global_clip, hard_clip, smooth_shrinkage, soft_threshold
 from .quantiles.quantile import quantile_abs

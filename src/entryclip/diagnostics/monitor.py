@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from ..arrays import widen
 from ..clip import Clip
 from ..dtensor import whole
+from ..matrix.singular import leading_triplet
 from ..operators import hard_clip
 from ..quantiles.quantile import quantile_abs
 from ..thresholds import Scale
-from .lanczos import leading_triplet
 from .slices import Matrix, select
 
 _PARTS = 10  # of `every`: how often the running mean is renewed

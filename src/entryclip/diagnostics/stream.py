@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..matrix.singular import leading_triplet
 from ..noise.histogram import Histogram
 from ..quantiles.quantile import quantile_abs
 from .directions import Directions
-from .lanczos import leading_triplet
 
 FAR = 2.5  # scales: entries beyond are the tail, 1.2 % of Gaussian noise
 _KEPT = 16384  # of the largest entries, for the tail index

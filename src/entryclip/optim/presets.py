@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..clip import Clip, hard
-from ..matrix.sign import soft_spectral_clip
+from ..matrix.clips import soft_spectral_clip
 from ..thresholds import Fixed, FollowLR
 from .adamw import AdamW
 from .direction import propagated

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ....matrix.sign import soft_spectral_clip, spectral_clip
+from ....matrix.clips import soft_spectral_clip, spectral_clip
 from ....noise import Cauchy, Contamination, Gaussian, HeavyLowRank, LowRankSum, Noise, StudentT
 from ....operators import global_clip, hard_clip, smooth_shrinkage
 from ..planted import planted
