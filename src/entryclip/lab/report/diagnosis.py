@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...diagnostics import Report
-from ...diagnostics.table import HEADINGS, cells
+from ...diagnostics.probe.text_table import HEADINGS, cells
 from ..engine.provenance import provenance
 from ..engine.store import save_record, save_rows
 

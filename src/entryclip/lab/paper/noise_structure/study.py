@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ....diagnostics import MatrixNoise, max_entry_correlation, probe
-from ....diagnostics.slices import select
+from ....diagnostics.matrices import select
 from ...lm.train import methods
 from ...lm.train.nonfinite import Diverged
 from ...lm.train.probing import from_checkpoint

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from entryclip.diagnostics import probe
-from entryclip.diagnostics.table import HEADINGS, NARROW, aligned, cells
+from entryclip.diagnostics.probe.text_table import HEADINGS, NARROW, aligned, cells
 from entryclip.lab.paper import synthetic_layers as known
 from entryclip.lab.paper.synthetic_layers import Known, loss
 
