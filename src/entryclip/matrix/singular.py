@@ -21,7 +21,7 @@ from ..arrays import Array, constant, eye_like, widen
 from ..operators import scaled_norm
 from .sign import check_matrix
 
-_EXTRA = 8  # columns of a block beyond the k triplets asked for: they speed up convergence
+_EXTRA = 8  # columns of a block beyond k, for faster convergence
 _DEPTH = 15  # blocks in the space before a restart
 _LANCZOS_DEPTHS = (8, 12, 24)  # sizes at which `leading_triplet` tests convergence; 24 is for flat spectra
 _LANCZOS_TOLERANCE = 1e-4  # of the residual; the error of sigma_1 is of the order of its square

@@ -1,13 +1,15 @@
 """From the accumulated statistics of one matrix's noise to the probe's result for it."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 from scipy import stats
+from torch import Tensor
 
 from ...noise import Histogram, Interval, fit
-from ..directions import Directions
+from ..directions import Directions, leading_directions
 from ..localization import Localization, from_projections
 from ..matrices import NamedMatrix
 from ..spectrum import rank_correlation
@@ -16,31 +18,37 @@ from .matrix_noise import MatrixNoise
 from .noise_statistics import NoiseStatistics
 from .recommendation import recommend
 
+TOLERANCE = 1e-6  # residual of the directions: far below the error of the signal itself
 _DRAWS = 2000  # Monte Carlo draws of the null where a direction is captured by few entries: its median to 3 %
 _LEAST = 5  # samples that a median or an interval needs
 
 T = TypeVar("T")
 
 
-def matrix_noise(
-    matrix: NamedMatrix,
-    statistics: NoiseStatistics,
-    directions: Directions,
-    plain_directions: Directions,
-    *,
-    bound: float,
-    signal: float,
+@dataclass(frozen=True)
+class Signal:
+    """The signal G of one matrix, by the median of block means over the first half of the samples."""
+
+    directions: Directions
+    bound: float  # max |G_ij|
+
+    @classmethod
+    def of(cls, g: Tensor, count: int) -> "Signal":
+        """Compute up to `count` leading directions of `g`, (m, n)."""
+        return cls(leading_directions(g, count, TOLERANCE), float(g.abs().amax()))
+
+
+def estimate_noise(
+    matrix: NamedMatrix, statistics: NoiseStatistics, signal: Signal, plain_directions: Directions, *, strength: float
 ) -> MatrixNoise:
     """Estimate everything the probe reports about one matrix.
 
-    directions          of the signal G, by the median of block means
-    plain_directions    of the plain mean of all samples
-    bound               max |G_ij|
-    signal              an estimate of |G|^2 from two independent halves; it may be negative
+    plain_directions    those of the plain mean of all samples
+    strength            an estimate of |G|^2 from two independent halves of the samples; it may be negative
     """
     notes: list[str] = []
     histogram = statistics.histogram or Histogram.of(np.zeros(0))
-    localized = _localization(statistics.projections, directions, notes)
+    localized = _localization(statistics.projections, signal.directions, notes)
     tail = _or_note(lambda: tail_of_largest(*statistics.largest_entries()), notes)
     fitted = _or_note(lambda: fit(histogram), notes)
     scale = Interval(*np.quantile(statistics.scale, [0.5, 0.1, 0.9]))
@@ -52,7 +60,7 @@ def matrix_noise(
         localized=localized,
         tail=tail,
         fit=fitted,
-        bound=bound,
+        bound=signal.bound,
         rank=min(matrix.shape),
     )
     if statistics.silent:
@@ -70,9 +78,9 @@ def matrix_noise(
         marginal=histogram.occupied(),
         fit=fitted,
         balance=_mean(statistics.balance),
-        premise=float(np.mean(np.array(statistics.sigma) < directions.gap[0] / 4)) if len(directions.s) else None,
+        premise=_premise(statistics.sigma, signal.directions),
         spikes=tuple(sorted(statistics.spikes, key=lambda spike: -spike.share)),
-        noise_scale=_trace(statistics.square) / signal if signal > 0 else None,
+        noise_scale=_trace(statistics.square) / strength if strength > 0 else None,
         recommendation=advice,
         notes=tuple(notes),
     )
@@ -99,6 +107,11 @@ def _or_note(estimate: Callable[[], T], notes: list[str]) -> T | None:
     except ValueError as error:
         notes.append(str(error))
         return None
+
+
+def _premise(norms: list[float], directions: Directions) -> float | None:
+    """Return the share of samples with ||E|| < gap / 4, or None where the signal determines no direction."""
+    return float(np.mean(np.array(norms) < directions.gap[0] / 4)) if len(directions.s) else None
 
 
 def _trace(squares: list[float]) -> float:

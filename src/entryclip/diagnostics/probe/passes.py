@@ -9,7 +9,6 @@ three block means, the plain mean, one sign per entry and a gradient in the seco
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -18,29 +17,15 @@ from ...dtensor import whole
 from ..directions import Directions, leading_directions
 from ..matrices import NamedMatrix
 from .center import NOISE_BLOCKS, SIGNAL_BLOCKS, BlockMeans
-from .estimates import matrix_noise
+from .estimates import TOLERANCE, Signal, estimate_noise
 from .gradients import SampleGradients
 from .matrix_noise import MatrixNoise, unmeasured
 from .noise_statistics import DirectionTensors, NoiseStatistics
 
 LEAST = 10  # samples a probe needs: five for each half
-_TOLERANCE = 1e-6  # residual of the directions: far below the error of the signal itself
 
 Progress = Callable[[int, int], object]  # (gradients done, gradients in all)
 Half = list[tuple[int, Any]]  # samples: their number and their batch
-
-
-@dataclass(frozen=True)
-class Signal:
-    """The signal G of one matrix, by the median of block means over the first half of the samples."""
-
-    directions: Directions
-    bound: float  # max |G_ij|
-
-    @classmethod
-    def of(cls, g: Tensor, count: int) -> "Signal":
-        """Compute up to `count` leading directions of `g`, (m, n)."""
-        return cls(leading_directions(g, count, _TOLERANCE), float(g.abs().amax()))
 
 
 class Passes:
@@ -74,7 +59,7 @@ class Passes:
         """Make the second and third pass and return the result for each matrix."""
         center, strength = self._centers()
         means = {each.name: each.of(self.mean[each.parameter]) for each in self.matrices}
-        plain = {name: leading_directions(mean, directions, _TOLERANCE) for name, mean in means.items()}
+        plain = {name: leading_directions(mean, directions, TOLERANCE) for name, mean in means.items()}
         statistics = {
             name: NoiseStatistics(
                 DirectionTensors.of(signals[name].directions, mean), DirectionTensors.of(plain[name], mean)
@@ -105,6 +90,7 @@ class Passes:
         return center, strength
 
     def _block_means(self, half: Half, count: int) -> BlockMeans:
+        """Return the means of `count` blocks of the samples of a half that have finite gradients."""
         blocks = BlockMeans(min(count, len(half)))
         for i, batch in half:
             if (found := self.gradients(i, batch)) is not None:
@@ -114,7 +100,7 @@ class Passes:
         return blocks
 
     def _accumulate(self, statistics: dict[str, NoiseStatistics], center: dict[str, Tensor]) -> None:
-        """Make the third pass."""
+        """Make the third pass: add the noise of each sample of the second half to the statistics of its matrices."""
         for i, batch in self.second_half:
             found = None if i in self.gradients.bad else self.gradients(i, batch)
             while found:  # each gradient is freed as soon as it is used
@@ -128,12 +114,13 @@ class Passes:
     def _result(
         self, matrix: NamedMatrix, signal: Signal, plain: Directions, statistics: NoiseStatistics, strength: float
     ) -> MatrixNoise:
+        """Return the result for one matrix, also where it has no gradient or too few samples have one."""
         if not statistics.samples and not bool(matrix.of(self.mean[matrix.parameter]).any()):
             return unmeasured(matrix.name, matrix.shape, "no gradient: it is zero in every sample")
         if len(statistics.samples) < LEAST // 2:
             few = f"only {len(statistics.samples)} samples have a gradient that differs from the others'"
             return unmeasured(matrix.name, matrix.shape, f"{few}: {LEAST // 2} are needed")
-        return matrix_noise(matrix, statistics, signal.directions, plain, bound=signal.bound, signal=strength)
+        return estimate_noise(matrix, statistics, signal, plain, strength=strength)
 
     def _matrices_of(self, parameter: str) -> list[NamedMatrix]:
         return [each for each in self.matrices if each.parameter == parameter]

@@ -31,7 +31,7 @@ class Verdict(StrEnum):
 
     SPIKES = "spikes"  # in more than 10 % of the samples, with 95 % confidence: clipping is advised
     RARE_SPIKES = "rare spikes"  # too few to be sure
-    ONE_ENTRY = "one entry"  # always at the same place: it belongs to the signal
+    ONE_ENTRY = "one entry"  # mostly the same one: it belongs to the signal, and a clip would remove it
     NO_SPIKES = "no spikes"
     NOTHING = "nothing to see"  # no gradient, or too few samples with one
 
@@ -124,7 +124,7 @@ def recommend(
 
 
 def _confidence(spikes: int, samples: int, localized: Localization | None) -> Confidence:
-    """Unsure where spikes may be in fewer than 10 % of the samples; sure where R-hat too finds single entries."""
+    """Return unsure where spikes may be in fewer than 10 % of all samples, sure where R-hat confirms them."""
     if stats.beta.ppf(0.05, spikes, samples - spikes + 1) < _OFTEN:  # Clopper and Pearson's lower end
         return Confidence.UNSURE
     if localized is None or not localized.median[0] > 1 or localized.p_median()[0] > _SURE:
