@@ -19,7 +19,8 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ belo
     from . import testing as testing
     from . import theory as theory
     from .clip import Clip, hard, smooth
-    from .matrix.sign import msign, soft_spectral_clip, spectral_clip
+    from .matrix.clips import soft_spectral_clip, spectral_clip
+    from .matrix.sign import msign
     from .matrix.singular import top_singular
     from .operators import global_clip, hard_clip, smooth_shrinkage, soft_threshold
     from .quantiles.quantile import quantile_abs
@@ -51,7 +52,8 @@ _SUBPACKAGES = ("diagnostics", "integrations", "lab", "noise", "optim", "testing
 
 _MODULES = {
     "clip": ("Clip", "hard", "smooth"),
-    "matrix.sign": ("msign", "soft_spectral_clip", "spectral_clip"),
+    "matrix.clips": ("soft_spectral_clip", "spectral_clip"),
+    "matrix.sign": ("msign",),
     "matrix.singular": ("top_singular",),
     "operators": ("global_clip", "hard_clip", "smooth_shrinkage", "soft_threshold"),
     "quantiles.quantile": ("quantile_abs",),

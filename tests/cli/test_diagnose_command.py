@@ -11,13 +11,13 @@ from beside import SHAPE
 class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.calm, self.spiky = (torch.nn.Parameter(torch.zeros(SHAPE)) for _ in range(2))
+        self.gaussian, self.spiky = (torch.nn.Parameter(torch.zeros(SHAPE)) for _ in range(2))
 
 def loss(model, number):
     g = torch.Generator().manual_seed(number)
     noise = torch.randn(2, *SHAPE, generator=g)
     noise[1].view(-1)[torch.randint(noise[1].numel(), (1,), generator=g)] = 60.0
-    return (model.calm * noise[0]).sum() + (model.spiky * noise[1]).sum()
+    return (model.gaussian * noise[0]).sum() + (model.spiky * noise[1]).sum()
 
 def make():
     return Model(), loss, range(44)
@@ -25,7 +25,10 @@ def make():
 def hostile():
     model = Model()
     model.register_parameter("<b>spiky", model._parameters.pop("spiky"))
-    return model, lambda m, i: loss(type("M", (), {"calm": m.calm, "spiky": m._parameters["<b>spiky"]}), i), range(44)
+    class Seen:
+        gaussian, spiky = model.gaussian, model._parameters["<b>spiky"]
+
+    return model, lambda m, i: loss(Seen, i), range(44)
 
 three = 3
 
@@ -52,8 +55,10 @@ def test_a_table_rows_and_a_section_of_the_report(source, tmp_path, capsys):
     options = ["--samples", "40", "--directions", "2", "--out", str(out)]
     assert main(["diagnose", f"{source}:make", *options]) == 0
     printed = capsys.readouterr().out
-    calm, spiky = (next(line for line in printed.splitlines() if line.startswith(name)) for name in ("calm", "spiky"))
-    assert "none: no spikes" in calm
+    gaussian, spiky = (
+        next(line for line in printed.splitlines() if line.startswith(name)) for name in ("gaussian", "spiky")
+    )
+    assert "none: no spikes" in gaussian
     assert "19 of 19" in spiky
     assert "1 of 2 matrices call for entry-wise clipping" in printed
     folder = out / "diagnoses" / "model-make"
@@ -61,7 +66,7 @@ def test_a_table_rows_and_a_section_of_the_report(source, tmp_path, capsys):
     rows = {row["matrix"]: row for row in map(json.loads, (folder / "rows.jsonl").read_text().splitlines())}
     assert rows["spiky"]["verdict"] == "spikes"
     assert len(rows["spiky"]["spikes"]) == 19
-    assert len(rows["calm"]["r_hat"]) == 2
+    assert len(rows["gaussian"]["r_hat"]) == 2
     record = json.loads((folder / "record.json").read_text())
     assert record["config"] == {"source": f"{source}:make", "where": [], "directions": 2, "samples": 40}
     assert {"commit", "versions", "seconds", "code"} <= record.keys()

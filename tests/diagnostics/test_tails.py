@@ -81,11 +81,11 @@ def test_hill_and_moment_by_their_formulas():
 
 def test_difference_of_the_estimators_has_variance_one_over_k():
     """For Pareto tails of any index. 500 draws: the variance is within 25 % (4 standard deviations), 1 + O(1/k)."""
-    from entryclip.diagnostics.tails import _at
+    from entryclip.diagnostics.tails import _estimates
 
     rng = np.random.default_rng(0)
     for gamma in (0.25, 1.0):
-        found = [_at(np.sort(gamma * rng.exponential(size=1000))[::-1]) for _ in range(500)]
+        found = [_estimates(np.sort(gamma * rng.exponential(size=1000))[::-1]) for _ in range(500)]
         difference = np.array([moment - hill for hill, moment, *_ in found])
         assert 1000 * np.mean(difference**2) == pytest.approx(1, abs=0.25)
 

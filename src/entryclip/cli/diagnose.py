@@ -1,12 +1,13 @@
-"""`entryclip diagnose`: does the gradient noise of your model call for entry-wise clipping?"""
+"""The command `entryclip diagnose`: does the gradient noise of your model call for entry-wise clipping?"""
 
 import importlib.util
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from tyro.conf import arg
 
@@ -15,11 +16,21 @@ from .report import report as write_report
 from .terminal import say
 
 if TYPE_CHECKING:
+    from torch import Tensor, nn
+
     from ..diagnostics import Report
 
 Source = Annotated[str, arg(metavar="FILE.py:FUNCTION")]
 Patterns = Annotated[tuple[str, ...], arg(metavar="PATTERN")]
 Count = Annotated[int, arg(metavar="N")]
+
+
+class Subject(NamedTuple):
+    """What is diagnosed: the arguments of `probe`."""
+
+    model: "nn.Module"
+    loss: "Callable[[Any, Any], Tensor]"  # loss(model, batch)
+    batches: Iterable[Any]
 
 
 def diagnose(
@@ -32,7 +43,7 @@ def diagnose(
     samples: Count = 64,
     out: Folder = Path("out"),
 ) -> int:
-    """Measure the gradient noise of a model, matrix by matrix: a table, rows, and a section of the report.
+    """Measure the gradient noise of a model, matrix by matrix: prints a table, saves rows and a section of the report.
 
     Args:
         source: a function without arguments that returns model, loss and batches, as model.py:make; loss(model, batch)
@@ -49,12 +60,12 @@ def diagnose(
     from ..lab.engine.store import check_folder
 
     check_folder(out)
-    name = _name(source, checkpoint)
+    name = _result_name(source, checkpoint)
     config = DiagnosisConfig(source or str(checkpoint), where, directions, samples)
-    model, loss, batches = load(source) if source else _trained(checkpoint, data)
+    subject = from_checkpoint(checkpoint, data) if checkpoint is not None else from_file(source)
     start = time.perf_counter()
     with _progress() as progress:
-        found = probe(model, loss, batches, where or None, directions, samples=samples, progress=progress)
+        found = probe(*subject, where or None, directions, samples=samples, progress=progress)
     show(found)
     folder = out / FOLDER / name
     save_diagnosis(found, config, folder, time.perf_counter() - start)
@@ -62,8 +73,8 @@ def diagnose(
     return write_report(out)
 
 
-def _name(source: str, checkpoint: Path | None) -> str:
-    """Of the results; one of the two must be given."""
+def _result_name(source: str, checkpoint: Path | None) -> str:
+    """Return the name of the results' folder; exactly one of the two sources must be given."""
     if bool(source) == (checkpoint is not None):
         raise ValueError("give a model as FILE.py:FUNCTION, or a trained one by --checkpoint FOLDER: one of the two")
     if checkpoint is not None:
@@ -71,22 +82,22 @@ def _name(source: str, checkpoint: Path | None) -> str:
     return f"{Path(source.rpartition(':')[0]).stem}-{source.rpartition(':')[2]}"
 
 
-def _trained(checkpoint: Path | None, data: Path | None) -> tuple[Any, Callable[..., Any], Any]:
-    from ..lab.lm.train.probe_inputs import from_checkpoint
+def from_checkpoint(checkpoint: Path, data: Path | None) -> Subject:
+    """Load a model of `entryclip train`, with batches of its data that it was not trained on yet."""
+    from ..lab.lm.train.probe_inputs import from_checkpoint as load
 
-    assert checkpoint is not None
-    return from_checkpoint(checkpoint, data)
+    return Subject(*load(checkpoint, data))
 
 
-def load(source: str) -> tuple[Any, Callable[..., Any], Any]:
-    """What the function returns: model, loss, batches."""
+def from_file(source: str) -> Subject:
+    """Call the function that `source`, FILE.py:FUNCTION, names, and check that it returns model, loss and batches."""
     name, colon, function = source.rpartition(":")
     path = Path(name)
     if not colon or not function.isidentifier() or path.suffix != ".py":
         raise ValueError(f"the model must be given as FILE.py:FUNCTION, got {source!r}")
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
-    make = getattr(_module(path), function, None)
+    make = getattr(_import_file(path), function, None)
     if not callable(make):
         raise ValueError(f"{path} has no function {function}")
     made = make()
@@ -100,15 +111,16 @@ def load(source: str) -> tuple[Any, Callable[..., Any], Any]:
     ):
         if not good:
             raise ValueError(f"{source} must return {what} among the three, got {_kind(value)}")
-    return model, loss, batches
+    return Subject(model, loss, batches)
 
 
 def _kind(value: object) -> str:
+    """Describe a value by its type, for an error message."""
     return f"a tuple of {len(value)}" if isinstance(value, tuple) else type(value).__name__
 
 
-def _module(path: Path) -> Any:
-    """The file as a module; what lies beside it can be imported by it, as when it is run."""
+def _import_file(path: Path) -> ModuleType:
+    """Import a file as a module; it can import files beside it, as when it is run as a script."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise ValueError(f"{path} cannot be imported")
@@ -122,10 +134,10 @@ def _module(path: Path) -> Any:
 
 
 def show(found: "Report") -> None:
-    """The table, as wide as the terminal allows, and the answer."""
+    """Print the table, with fewer columns where the terminal is narrow, and the answer."""
     from rich.console import Console
 
-    from ..diagnostics.table import NARROW, aligned
+    from ..diagnostics.probe.text_table import NARROW, aligned
 
     console, table = Console(), aligned(found.matrices)
     if console.is_terminal and max(map(len, table.splitlines())) > console.width:
@@ -136,7 +148,7 @@ def show(found: "Report") -> None:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int], None]]:
-    """A bar of gradients."""
+    """Show a progress bar over the gradients; yield the function that `probe` calls with done and total."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -1,34 +1,22 @@
-"""Instruments: is gradient noise localized, how heavy is its tail, what does it do to the spectrum."""
+"""Measurements of gradient noise: is it localized, how heavy is its tail, what does it do to the spectrum.
 
-from .localization import Localization, localization
-from .measured import MatrixNoise
-from .monitor import Monitor, Reading
-from .probe import Report, probe
-from .recommend import Recommendation
-from .spectrum import (
-    Correlation,
-    Expansion,
-    Recovery,
-    detachment,
-    expansion,
-    max_entry_correlation,
-    recovery,
-    spiked_sigma,
-)
-from .tails import HillPlot, TailIndex, tail_index
+localization                does one entry of the noise drive a singular value, compared with Gaussian noise
+tail_index                  the tail of |x|: a power law or not, and its index
+expansion, detachment, spiked_sigma, max_entry_correlation, recovery    the effect of noise on singular values
+probe                       all of it for the matrices of a model, with advice
+Monitor                     the noise of a model while it trains
+"""
+
+from .localization import localization
+from .monitor import Monitor
+from .probe import MatrixNoise, Report, probe
+from .spectrum import detachment, expansion, max_entry_correlation, recovery, spiked_sigma
+from .tails import tail_index
 
 __all__ = [
-    "Correlation",
-    "Expansion",
-    "HillPlot",
-    "Localization",
     "MatrixNoise",
     "Monitor",
-    "Reading",
-    "Recommendation",
-    "Recovery",
     "Report",
-    "TailIndex",
     "detachment",
     "expansion",
     "localization",

@@ -1,4 +1,8 @@
-"""Singular directions that a matrix really determines, or an error; and one matrix after the other in fp64."""
+"""Singular directions that a matrix determines: well separated from the next, and well above rounding errors.
+
+Where two singular values are equal, or differ by less than the precision of the input, their directions are arbitrary,
+and statistics along them would be too. Everything here is computed in fp64 on the host.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -10,13 +14,13 @@ import torch
 from ..arrays import Array, check_floating, dtype_name
 from ..matrix.singular import top_singular
 
-_ANGLE = 1e-2  # the largest error of a direction, in radians, that is let through
-_TOLERANCE = 1e-9  # of the residuals, in fp64
-_SMALL = 512  # the shorter side below which one thread is faster
+_ANGLE = 1e-2  # the largest accepted error of a direction, in radians
+_TOLERANCE = 1e-9  # residual of the triplets
+_SMALL = 512  # the shorter side below which one thread is faster than several
 
 
 class Directions(NamedTuple):
-    """Singular values and directions of the k-th triplets asked for, in fp64 on the host."""
+    """Some singular triplets of a matrix G, in fp64 on the host."""
 
     u: np.ndarray  # (m, count)
     s: np.ndarray  # (count,)
@@ -24,12 +28,14 @@ class Directions(NamedTuple):
     gap: np.ndarray  # (count,): the distance to the nearest other eigenvalue of [[0, G], [G^T, 0]]
 
     def take(self, at: np.ndarray) -> "Directions":
-        """Some of them."""
+        """Return a view of the directions with the given indices."""
         return Directions(self.u[:, at], self.s[at], self.v[:, at], self.gap[at])
 
 
 def singular_directions(G: Array, ks: Sequence[int]) -> Directions:
-    """The singular triplets of these ranks (1 is the largest); an error where a direction is not determined by G.
+    """Return the singular triplets of `G`, (m, n), of the ranks `ks` (1 is the largest).
+
+    Raise a ValueError where G does not determine one of these directions.
 
     >>> singular_directions(np.diag([3.0, 2.0, 0.0]), [1, 2]).gap.tolist()
     [1.0, 1.0]
@@ -52,7 +58,7 @@ def singular_directions(G: Array, ks: Sequence[int]) -> Directions:
 
 
 def leading_directions(G: Array, count: int, tol: float = _TOLERANCE) -> Directions:
-    """The first `count` triplets, or as many of them as G determines: none where it is zero.
+    """Return the first `count` triplets of `G`, (m, n), or as many as it determines: none where it is zero.
 
     >>> leading_directions(np.diag([3.0, 2.0, 1.0, 1.0, 0.0]), 4).s.round(9).tolist()
     [3.0, 2.0]
@@ -66,18 +72,21 @@ def leading_directions(G: Array, count: int, tol: float = _TOLERANCE) -> Directi
 
 
 def _triplets(G: Array, g: np.ndarray, count: int, tol: float) -> tuple[Directions, int, np.ndarray]:
-    """The first `count`, the rank as far as it is seen, and which of them are determined."""
+    """Return the first `count` triplets, the number of them above rounding errors, and which are determined."""
     top, shorter = np.abs(g).max(), min(g.shape)
     u, s, v, residual = leading_triplets(g / top, min(count + 1, shorter), tol)
     noise = max(max(g.shape) * 2.0**-52 * s[0], _precision(G) * float(np.linalg.norm(g / top)) / shorter**0.5)
-    rank = int(np.count_nonzero(s > noise))  # what lies below is rounding
+    rank = int(np.count_nonzero(s > noise))  # smaller ones are rounding errors
     gap = _gaps(s, g.shape)
     determined = (np.maximum(residual * s[0] / _ANGLE, noise) <= gap)[:count]
     return Directions(u, top * s, v, top * gap).take(np.arange(count)), rank, determined
 
 
 def leading_triplets(x: np.ndarray, k: int, tol: float) -> tuple[np.ndarray, ...]:
-    """`top_singular` by torch, whose threads share a busy machine better than numpy's."""
+    """Return u, s, v and residuals of the leading k triplets of `x`, (m, n), by `top_singular` on torch.
+
+    torch is used since its threads share a busy machine better than numpy's.
+    """
     with one_thread() if min(x.shape) < _SMALL else nullcontext():
         u, s, v, residual = top_singular(torch.from_numpy(np.ascontiguousarray(x)), k, tol=tol, restarts=100)
     return u.numpy(), s.numpy(), v.numpy(), residual.numpy()
@@ -85,7 +94,7 @@ def leading_triplets(x: np.ndarray, k: int, tol: float) -> tuple[np.ndarray, ...
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """For many operations on little: there the threads of each would wait for each other most of the time."""
+    """Let torch use one thread: many operations on small matrices are slowed down by threads that wait."""
     count = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -95,9 +104,9 @@ def one_thread() -> Iterator[None]:
 
 
 def _gaps(s: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """From each of the leading singular values to the nearest other eigenvalue of [[0, G], [G^T, 0]].
+    """Return the distance of each leading singular value to the nearest other eigenvalue of [[0, G], [G^T, 0]].
 
-    Those are +-s, and |m - n| zeros: so below the last singular value comes 0, or its negative if G is square.
+    Its eigenvalues are +-s and |m - n| zeros, so the next below the last singular value is 0, or -s if G is square.
     """
     last = 0.0 if shape[0] != shape[1] else -s[-1]
     below = np.append(s[1:], last if s.size == min(shape) else np.nan)
@@ -106,11 +115,12 @@ def _gaps(s: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _precision(x: Array) -> float:
+    """Return the machine epsilon of the dtype of `x`."""
     return {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}[dtype_name(x)]
 
 
-def matrices(x: Array, name: str, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
-    """One by one the matrices of `x`, (..., m, n), each in fp64 on the host and finite; they must have this shape."""
+def finite_matrices(x: Array, name: str, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
+    """Yield each matrix of `x`, (..., m, n), in fp64 on the host; raise an error if one is not finite or not (m, n)."""
     check_floating(x, name)
     if x.ndim < 2 or tuple(x.shape[-2:]) != tuple(shape) or 0 in x.shape:
         raise ValueError(f"{name} must have matrices of G's shape, (..., {shape[0]}, {shape[1]}), got {tuple(x.shape)}")
@@ -119,7 +129,7 @@ def matrices(x: Array, name: str, shape: tuple[int, ...]) -> Iterator[np.ndarray
 
 
 def finite_matrix(x: Array, name: str) -> np.ndarray:
-    """`x` in fp64 on the host, if it is one matrix of finite numbers."""
+    """Return `x` in fp64 on the host; raise an error unless it is one matrix of finite numbers."""
     check_floating(x, name)
     if x.ndim != 2 or 0 in x.shape:
         raise ValueError(f"{name} must be one matrix with entries in it, got shape {tuple(x.shape)}")

@@ -1,15 +1,15 @@
-"""Does one entry of the noise drive a singular value: the localization ratio (def:localization), with its null.
+"""The localization ratio (def:localization), with its null: does one entry of the noise drive a singular value?
 
     r     = <u v^T, E>^2 / ||E||_F^2               Eq. localization_metric; u, v the k-th singular directions of G
     r_max = max_ij (u_i E_ij v_j)^2 / ||E||_F^2
     R     = r_max / r
     R-hat = R / median of R under Gaussian noise   Eq. normalized_localization
 
-R-hat far above 1: single entries stand out. Far below 1: E is aligned with u v^T. Near 1: like Gaussian noise. Beware
-of k > 1: noise aligned with *another* direction of G has a projection that cancels and large terms that do not, and so
+R-hat far above 1: single entries stand out. Far below 1: E is aligned with u v^T. Near 1: like Gaussian noise. But for
+k > 1, noise aligned with *another* direction of G has a projection that cancels and large terms that do not, and so
 R-hat far above 1 with no entry that stands out. Even for Gaussian noise R is violently heavy-tailed, as r can come
 close to 0 (P(R-hat > 10) is 17 %, the mean is infinite), and it may exceed 1, as terms cancel. So look at the median
-over several E beside its null band, never at one number or a mean.
+over several E and its null band, never at one number or a mean.
 
 Take G from other samples than E, by a robust mean: a spike that is also in G captures u and v and blinds the test.
 """
@@ -20,13 +20,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..arrays import Array
-from .directions import matrices, singular_directions
+from .directions import finite_matrices, singular_directions
 from .null import Null, gaussian_null, participation
 
 
 @dataclass(frozen=True)
 class Localization:
-    """Ratios of each E in each direction: shape (..., len(k)), or (...) where k was one number."""
+    """Localization ratios of each matrix E along each direction, of shape (..., len(k)), or (...) for a single k.
+
+    `print` it for the median R-hat beside its Gaussian band, one line per k.
+    """
 
     k: int | tuple[int, ...]
     r: np.ndarray
@@ -35,20 +38,18 @@ class Localization:
     normalized: np.ndarray  # R-hat
     p_spike: np.ndarray  # P(Gaussian noise gives this R or more)
     p_aligned: np.ndarray  # P(Gaussian noise gives this R or less)
-    participation: (
-        np.ndarray
-    )  # (count, 2): over how many entries u and v are spread; near 1, they see one row or column
-    nulls: tuple[Null, ...] = field(repr=False)  # one per k
+    participation: np.ndarray  # (count, 2): the number of entries u and v are spread over; near 1: one row or column
+    nulls: tuple[Null, ...] = field(repr=False)  # the law of R for Gaussian noise, one per k
 
-    def only(self) -> "Localization":
-        """Of a single k: the arrays without their last dimension."""
+    def squeeze(self) -> "Localization":
+        """Return the same for a single k, with arrays without their last dimension."""
         (k,) = self.k if isinstance(self.k, tuple) else (self.k,)
         names = ("r", "r_max", "ratio", "normalized", "p_spike", "p_aligned")
         return replace(self, k=k, **{name: getattr(self, name)[..., 0] for name in names})
 
     @property
     def draws(self) -> int:
-        """How many matrices E there are."""
+        """The number of matrices E."""
         return self.ratio.size // len(self.nulls)
 
     @property
@@ -57,11 +58,11 @@ class Localization:
         return np.median(self.normalized.reshape(self.draws, -1), axis=0)
 
     def band(self, level: float = 0.95) -> np.ndarray:
-        """(count, 2): where the median lies with this probability if the noise is Gaussian."""
+        """Return the interval in which the median lies with this probability if the noise is Gaussian, (count, 2)."""
         return np.array([null.band(self.draws, level) for null in self.nulls])
 
     def p_median(self) -> np.ndarray:
-        """Two-sided p-value of the median, one per k."""
+        """Return the two-sided p-value of the median against Gaussian noise, one per k."""
         below = [
             null.median_below(m * null.median, self.draws) for m, null in zip(self.median, self.nulls, strict=True)
         ]
@@ -75,10 +76,10 @@ class Localization:
 def localization(
     E: Array, G: Array, k: int | Sequence[int] = 1, *, generator: np.random.Generator | None = None
 ) -> Localization:
-    """The localization ratio of each matrix of `E`, (..., m, n), along the k-th singular directions of `G`, (m, n).
+    """Compute the localization ratio of each matrix of `E`, (..., m, n), along the k-th directions of `G`, (m, n).
 
-    The null is the law of R for Gaussian noise and these very directions (see null.py); `generator` is for the Monte
-    Carlo draws where few entries carry all the weight (by default always the same).
+    The null is the law of R for Gaussian noise and these very directions (see null.py). `generator` is for its Monte
+    Carlo draws, which are needed where few entries carry all the weight (default: the same draws in every call).
 
     >>> rng = np.random.default_rng(0)
     >>> u, v = np.ones((2, 200)) / 200**0.5
@@ -95,10 +96,10 @@ def localization(
     one = isinstance(k, int | np.integer)
     ks: list[int] = [k] if one else list(k)  # type: ignore[list-item, arg-type]
     u, _, v, _ = singular_directions(G, ks)
-    found = [_project(e, u, v) for e in matrices(E, "E", G.shape)]
+    found = [_project(e, u, v) for e in finite_matrices(E, "E", G.shape)]
     r, r_max = np.array(found).transpose(1, 0, 2).reshape(2, *E.shape[:-2], len(ks))
     ratios = from_projections(ks, r, r_max, u, v, generator=generator)
-    return ratios.only() if one else ratios
+    return ratios.squeeze() if one else ratios
 
 
 def from_projections(
@@ -111,9 +112,9 @@ def from_projections(
     generator: np.random.Generator | None = None,
     draws: int | None = None,
 ) -> Localization:
-    """As `localization`, where r and r_max, (..., len(ks)), are known; `u`, (m, len(ks)), and `v` are the directions.
+    """Return a `Localization` from r and r_max, (..., len(ks)), along the directions u, (m, len(ks)), and v.
 
-    `draws` as for `gaussian_null`.
+    `generator` and `draws` as for `gaussian_null`.
 
     >>> ones = np.ones((50, 1)) / 50**0.5
     >>> print(from_projections([1], np.array([[4e-3]]), np.array([[4e-5]]), ones, ones))
@@ -131,7 +132,7 @@ def from_projections(
 
 
 def _project(e: np.ndarray, u: np.ndarray, v: np.ndarray) -> tuple[list[float], list[float]]:
-    """r and r_max of one matrix, along each direction."""
+    """Return r and r_max of one matrix along each direction."""
     top = np.abs(e).max()
     if top == 0:
         raise ValueError("E is zero (one of its matrices, if there are several): it has no direction")

@@ -1,8 +1,8 @@
-"""Gradient noise while a model trains, on the gradients that a step has anyway.
+"""A monitor of gradient noise during training, from the gradients that a step computes anyway.
 
 The noise of a step is its gradient less the running mean of the gradients before it, so it costs no further backward
-pass. A reading asks what the probe's advice rests on: does one entry carry the largest singular value of the noise?
-One R-hat of one step says nothing (for Gaussian noise it exceeds 10 in one of six), so there is none here: see `probe`.
+pass. A reading answers the question on which the probe's advice rests: does one entry carry the largest singular value
+of the noise? It has no R-hat: that of one step says nothing (for Gaussian noise it exceeds 10 in one step of six).
 """
 
 import math
@@ -15,28 +15,28 @@ from torch import Tensor, nn
 from ..arrays import widen
 from ..clip import Clip
 from ..dtensor import whole
+from ..matrix.singular import leading_triplet
 from ..operators import hard_clip
 from ..quantiles.quantile import quantile_abs
 from ..thresholds import Scale
-from .lanczos import leading_triplet
-from .slices import Matrix, select
+from .matrices import NamedMatrix, select
 
-_PARTS = 10  # of `every`: how often the running mean is renewed
-_BETA = 0.9  # its memory: ten renewals, that is about `every` steps
-_FIRST = 3  # renewals before the first reading
-_LIMIT = Clip(hard_clip, Scale(5.0))  # of a change of the mean: else a spike would be seen for steps to come
+_PARTS = 10  # updates of the running mean between two readings
+_BETA = 0.9  # its memory is ten updates, that is about `every` steps
+_FIRST = 3  # updates before the first reading
+_LIMIT = Clip(hard_clip, Scale(5.0))  # limits a change of the mean: else a spike would show in later readings too
 
 
 class Reading(NamedTuple):
-    """The noise of one matrix at one step."""
+    """The largest entry of the noise of one matrix at one step, and its share of sigma_1."""
 
     step: int
     name: str
-    sigma: float  # its largest singular value
-    share: float  # of sigma that the largest entry carries
+    sigma: float  # the largest singular value of the noise
+    share: float  # the share of sigma that the largest entry carries
     row: int
     column: int
-    size: float  # of that entry, in scales: the median of the non-zero |E_ij| over 0.6745
+    size: float  # the size of that entry in scales, the median of the non-zero |E_ij| over 0.6745
 
     @property
     def spiked(self) -> bool:
@@ -49,12 +49,15 @@ class Reading(NamedTuple):
 
 
 class Monitor:
-    """Call `step()` after every backward pass, when gradients are unscaled and before they are cleared.
+    """Watches the gradient noise of a model while it trains.
+
+    Call `step()` after every backward pass, when gradients are unscaled and before they are cleared.
 
     every      steps from one reading to the next
     where      patterns of names (default: all hidden matrices)
 
-    It keeps one more gradient, the running mean, in fp32. `readings` holds everything it saw, `spikes()` what matters.
+    It only reads gradients, and keeps the memory of one more, the running mean, in fp32. `readings` holds all
+    measurements, `spikes()` those with an entry that dominates.
 
     >>> _ = torch.manual_seed(0)
     >>> model = nn.Linear(40, 30, bias=False)
@@ -76,38 +79,38 @@ class Monitor:
         chosen = select(model, where)
         self.every, self.steps = every, 0
         self.readings: list[Reading] = []
-        self.skipped = 0  # readings and renewals with NaN or infinite gradients
+        self.skipped = 0  # steps left out because a gradient was NaN or infinite
         self._parameters = {name: model.get_parameter(name) for name in chosen.parameters}
-        self._matrices: dict[str, list[Matrix]] = {name: [] for name in chosen.parameters}
+        self._matrices: dict[str, list[NamedMatrix]] = {name: [] for name in chosen.parameters}
         for matrix in chosen.matrices:
             self._matrices[matrix.parameter].append(matrix)
         self._means: dict[str, Tensor] = {}
-        self._renewals = 0
+        self._updates = 0
 
     @torch.no_grad()
     def step(self) -> list[Reading]:
-        """Count a step; the readings, where it is one of the `every`-th and there is a mean to compare with."""
+        """Count a step; on every `every`-th, once there is a running mean, return a reading for each matrix."""
         self.steps += 1
-        reads, renews = self.steps % self.every == 0, self.steps % max(self.every // _PARTS, 1) == 0
-        if not (reads or renews):
+        reads, updates = self.steps % self.every == 0, self.steps % max(self.every // _PARTS, 1) == 0
+        if not (reads or updates):
             return []
         gradients = {name: p.grad for name, p in self._parameters.items() if p.grad is not None}
         dense = {name: widen(whole(g.to_dense() if g.is_sparse else g)) for name, g in gradients.items()}
         if not all(math.isfinite(float(g.sum())) for g in dense.values()):
             self.skipped += 1
             return []
-        found = self._read(dense) if reads and self._renewals >= _FIRST else []
-        if renews:
-            self._renew(dense)
+        found = self._read(dense) if reads and self._updates >= _FIRST else []
+        if updates:
+            self._update(dense)
         self.readings += found
         return found
 
     def spikes(self) -> list[Reading]:
-        """The readings with an entry that carries more than half of sigma_1."""
+        """Return the readings with an entry that carries more than half of sigma_1."""
         return [reading for reading in self.readings if reading.spiked]
 
     def metrics(self) -> dict[str, float]:
-        """The latest readings in a few numbers, for a logger; empty where there is none yet."""
+        """Summarize the latest readings for a logger; empty before the first reading."""
         if not self.readings:
             return {}
         latest = [reading for reading in self.readings if reading.step == self.readings[-1].step]
@@ -125,10 +128,10 @@ class Monitor:
                 found += [_reading(self.steps, matrix.name, matrix.of(noise)) for matrix in self._matrices[name]]
         return [reading for reading in found if reading is not None]
 
-    def _renew(self, gradients: dict[str, Tensor]) -> None:
-        """The mean of the first few, then one that forgets. A spike moves it no further than any entry may."""
-        self._renewals += 1
-        weight = max(1 - _BETA, 1 / self._renewals)
+    def _update(self, gradients: dict[str, Tensor]) -> None:
+        """Update the running mean: plain over the first gradients, exponential afterwards, with limited changes."""
+        self._updates += 1
+        weight = max(1 - _BETA, 1 / self._updates)
         for name, g in gradients.items():
             if name in self._means:
                 self._means[name].add_(_LIMIT(g - self._means[name]), alpha=weight)
@@ -137,7 +140,7 @@ class Monitor:
 
 
 def _reading(step: int, name: str, noise: Tensor) -> Reading | None:
-    """None where there is no noise at all."""
+    """Measure the noise of one matrix, (m, n); None where it is zero."""
     top = float(noise.abs().amax())
     if top == 0:
         return None

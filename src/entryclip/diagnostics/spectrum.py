@@ -1,9 +1,10 @@
-"""What noise does to singular values and directions.
+"""The effect of noise on singular values and directions.
 
-expansion             sigma_k(G + E) = sigma_k(G) + u_k^T E v_k + theta              (thm:taylor, Eq. taylor)
-detachment            which single entry shows in the spectrum at all
-max_entry_correlation does the largest entry drive sigma_1: Spearman's rho           (fig:noise_models, fig:corr)
-recovery              how much of the leading singular subspaces of G an estimate of it keeps
+expansion              sigma_k(G + E) = sigma_k(G) + u_k^T E v_k + theta             (thm:taylor, Eq. taylor)
+detachment             the size from which on a single entry shows in the spectrum
+spiked_sigma           sigma_1 of noise with one large entry in it
+max_entry_correlation  Spearman's rho of the largest entry and sigma_1               (fig:noise_models, fig:corr)
+recovery               the share of G's leading singular subspaces that an estimate keeps
 """
 
 import math
@@ -14,12 +15,12 @@ import torch
 from scipy import special, stats
 
 from ..arrays import Array, is_number
-from .directions import finite_matrix, leading_triplets, matrices, singular_directions
+from .directions import finite_matrices, finite_matrix, leading_triplets, singular_directions
 
 
 @dataclass(frozen=True)
 class Expansion:
-    """The first-order expansion of sigma_k(G + E), its remainder and a bound on that; arrays over the batch of E."""
+    """The first-order expansion of sigma_k(G + E) with its remainder and a bound on it; arrays over the batch of E."""
 
     sigma: float  # sigma_k(G)
     gap: float  # from sigma_k(G) to the nearest other eigenvalue of [[0, G], [G^T, 0]]; for k = 1, sigma_1 - sigma_2
@@ -28,17 +29,18 @@ class Expansion:
     remainder: np.ndarray  # theta; never negative for k = 1
     norm: np.ndarray  # ||E||, the spectral norm
     holds: np.ndarray  # the theorem's premise, ||E|| < gap / 4
-    bound: np.ndarray  # of |theta|; true with and without the premise, see `expansion`
-    sharper: np.ndarray  # a smaller bound, true wherever ||E|| < gap / 2; elsewhere equal to `bound`
+    bound: np.ndarray  # on |theta|; valid with and without the premise, see `expansion`
+    sharper: np.ndarray  # a smaller bound, valid where ||E|| < gap / 2; elsewhere equal to `bound`
 
 
 def expansion(G: Array, E: Array, k: int = 1) -> Expansion:
-    """How far the linear term u_k^T E v_k explains the change of sigma_k (thm:taylor, which is about k = 1).
+    """Expand sigma_k(G + E) for `G`, (m, n), and each matrix of `E`, (..., m, n) (thm:taylor, which is about k = 1).
 
     With the premise, |theta| <= 2 ||E||^2 / gap. (The paper prints the constant 4, having lost the 1/2 of its own
     Taylor formula.) Without it, theta is bounded by 2 ||E||: Weyl's inequality and the linear term. `sharper`
-    integrates the second derivative, at most 2 ||E||^2 / (gap - 2 t ||E||), along the way instead of taking its largest
-    value: its constant goes from 1 for small E to 1.23 at ||E|| = gap / 4. The constant 1 is attained in the limit.
+    integrates the second derivative, at most 2 ||E||^2 / (gap - 2 t ||E||), over t from 0 to 1 instead of taking its
+    largest value: its constant goes from 1 for small E to 1.23 at ||E|| = gap / 4. The constant 1 is attained in the
+    limit.
 
     >>> found = expansion(np.diag([3.0, 1.0]), np.array([[0.0, 0.3], [0.3, 0.0]]))
     >>> bool(found.holds), [round(float(x), 3) for x in (found.remainder, found.sharper, found.bound)]
@@ -48,7 +50,7 @@ def expansion(G: Array, E: Array, k: int = 1) -> Expansion:
     g = finite_matrix(G, "G")
     found = [
         (u[:, 0] @ e @ v[:, 0], _singular_values(g + e)[k - 1], _singular_values(e)[0])
-        for e in matrices(E, "E", G.shape)
+        for e in finite_matrices(E, "E", G.shape)
     ]
     linear, perturbed, norm = np.array(found).T.reshape(3, *E.shape[:-2])
     share = norm / gap
@@ -73,16 +75,16 @@ def _singular_values(x: np.ndarray) -> np.ndarray:
 
 
 def _growth(a: np.ndarray) -> np.ndarray:
-    """2 int_0^1 (1 - t) / (1 - a t) dt = 2 (a + (1 - a) log(1 - a)) / a^2, by its series where that cancels."""
+    """Return 2 int_0^1 (1 - t) / (1 - a t) dt = 2 (a + (1 - a) log(1 - a)) / a^2, by its series for small a."""
     safe = np.where(a < 1e-3, 0.5, a)
     closed = 2 * (safe + (1 - safe) * np.log1p(-safe)) / safe**2
     return np.where(a < 1e-3, 1 + a / 3 + a**2 / 6, closed)
 
 
 def detachment(scale: float, shape: tuple[int, int]) -> float:
-    """The size from which on one entry shows in the spectrum of m x n noise of this scale: scale (m n)^(1/4).
+    """Return the size from which on one entry shows in the spectrum of m x n noise: scale (m n)^(1/4).
 
-    Below it the entry disappears in the bulk, whose edge is scale (sqrt m + sqrt n); see `spiked_sigma`. From
+    A smaller entry disappears in the bulk, whose edge is scale (sqrt m + sqrt n); see `spiked_sigma`. From
     Benaych-Georges and Nadakuditi (2012), for large matrices.
 
     >>> detachment(1.0, (256, 256))
@@ -93,7 +95,7 @@ def detachment(scale: float, shape: tuple[int, int]) -> float:
 
 
 def spiked_sigma(entry: float, scale: float, shape: tuple[int, int]) -> float:
-    """sigma_1 of m x n noise of this scale with one entry of this size in it.
+    """Return sigma_1 of m x n noise of this scale that has one entry of size `entry`, for large matrices.
 
     >>> spiked_sigma(10.0, 1.0, (256, 256)), round(spiked_sigma(32.0, 1.0, (256, 256)), 6)
     (32.0, 40.0)
@@ -109,7 +111,7 @@ def spiked_sigma(entry: float, scale: float, shape: tuple[int, int]) -> float:
 
 @dataclass(frozen=True)
 class Correlation:
-    """Spearman's rank correlation with its interval, and the numbers it is made of."""
+    """Spearman's rank correlation of max |E_ij| and sigma_1(E), with its interval and the data."""
 
     rho: float
     interval: tuple[float, float]
@@ -118,22 +120,24 @@ class Correlation:
 
 
 def max_entry_correlation(E: Array, level: float = 0.95) -> Correlation:
-    """Spearman's rho of max |E_ij| and sigma_1(E) over the matrices of `E`, (..., m, n): near 1, one entry drives it.
+    """Compute Spearman's rho of max |E_ij| and sigma_1(E) over the matrices of `E`, (..., m, n).
 
-    The interval is Fisher's with the variance of Bonett and Wright (2000). Ranks in perfect order would give it no
-    width: there it starts from the order with one pair of neighbours exchanged.
+    Near 1, the largest entry drives sigma_1, or the matrices differ in size.
+
+    The interval is Fisher's with the variance of Bonett and Wright (2000). For ranks in perfect order it would have no
+    width, so it is taken for the order with one pair of neighbours exchanged.
 
     >>> E = np.random.default_rng(0).standard_t(2, (40, 30, 30))
     >>> found = max_entry_correlation(E)
     >>> round(found.rho, 2), [round(end, 2) for end in found.interval]
     (0.98, [0.96, 0.99])
     """
-    found = [(np.abs(e).max(), leading_triplets(e, 1, 1e-4)[1][0]) for e in matrices(E, "E", E.shape[-2:])]
+    found = [(np.abs(e).max(), leading_triplets(e, 1, 1e-4)[1][0]) for e in finite_matrices(E, "E", E.shape[-2:])]
     return rank_correlation(*np.array(found).T, level=level)
 
 
 def rank_correlation(largest: np.ndarray, sigma: np.ndarray, *, level: float = 0.95) -> Correlation:
-    """As `max_entry_correlation`, where max |E_ij| and sigma_1(E) of each matrix are known.
+    """Return the `Correlation` of given max |E_ij| and sigma_1(E), one each per matrix.
 
     >>> rank_correlation(np.arange(9.0), np.arange(9.0) ** 2).rho
     1.0
@@ -158,16 +162,16 @@ def _interval(rho: float, n: int, level: float) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Recovery:
-    """Leading singular subspaces of an estimate against those of G, left and right; arrays over the batch."""
+    """Principal angles between the leading singular subspaces of an estimate and of G; arrays over the batch."""
 
-    left: np.ndarray  # the sine of the largest principal angle: 0 the same subspace, 1 a direction is lost
-    right: np.ndarray
-    kept_left: np.ndarray  # the mean squared cosine: the share of G's subspace that is kept
-    kept_right: np.ndarray
+    left: np.ndarray  # sine of the largest angle between the left subspaces: 0 the same subspace, 1 a direction is lost
+    right: np.ndarray  # the same of the right subspaces
+    kept_left: np.ndarray  # mean squared cosine: the share of G's left subspace that is kept
+    kept_right: np.ndarray  # the same of the right subspace
 
 
 def recovery(estimate: Array, G: Array, k: int = 1) -> Recovery:
-    """How much of the leading k-dimensional singular subspaces of `G` the matrices of `estimate` keep.
+    """Compare the leading k-dimensional singular subspaces of each `estimate`, (..., m, n), with those of `G`, (m, n).
 
     >>> G = np.diag([3.0, 2.0, 1.0])
     >>> found = recovery(np.diag([3.0, 1.0, 2.0]), G, k=2)
@@ -176,7 +180,7 @@ def recovery(estimate: Array, G: Array, k: int = 1) -> Recovery:
     """
     first = _leading(finite_matrix(G, "G"), "G", k)
     columns = []
-    for e in matrices(estimate, "estimate", G.shape):
+    for e in finite_matrices(estimate, "estimate", G.shape):
         pairs = zip(first, _leading(e, "estimate", k), strict=True)
         cosines = [np.clip(np.linalg.svd(a.T @ b, compute_uv=False), 0, 1) for a, b in pairs]
         columns.append([*(math.sqrt(1 - c[-1] ** 2) for c in cosines), *(float(np.mean(c**2)) for c in cosines)])
@@ -184,7 +188,7 @@ def recovery(estimate: Array, G: Array, k: int = 1) -> Recovery:
 
 
 def _leading(x: np.ndarray, name: str, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Bases of the leading left and right singular subspaces, if there is a gap behind them."""
+    """Return bases of the leading left and right singular subspaces; raise an error where no gap determines them."""
     if not x.any():
         raise ValueError(f"{name} is zero: it has no leading directions")
     if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= min(x.shape[-2:]):

@@ -1,4 +1,4 @@
-"""How heavy is the tail of |x|: the Hill plot, a headline with an interval, and a verdict that may be "undecided".
+"""The tail index of |x|: a Hill plot, an estimate with an interval, and a verdict that may be "undecided".
 
 With the largest k + 1 magnitudes X_1 >= ... >= X_(k+1), M_1 the mean of the log excesses log X_i - log X_(k+1), i <= k,
 and M_2 the mean of their squares,
@@ -7,62 +7,73 @@ and M_2 the mean of their squares,
     moment (Dekkers et al. 1989)      gamma = M_1 + 1 - 1 / (2 (1 - M_1^2 / M_2))
 
 Both tend to 1/index if P(|x| > t) falls like t^-index. Hill's is positive for every sample, also a Gaussian one; the
-moment estimator tends to 0 or below where no power law is. For a power law their difference is asymptotically normal
-with variance 1/k, whatever the index: that is the check. It is made where most is known, at the largest k for which the
-excesses follow the generalized Pareto law of the moment estimator, and at smaller k, where no bulk is mixed in.
+moment estimator tends to 0 or below without a power law. For a power law their difference is asymptotically normal with
+variance 1/k, whatever the index: the verdict rests on that. It is tested at the largest k for which the excesses follow
+the generalized Pareto law of the moment estimator, where there are most data, and at smaller k, where the bulk of the
+distribution has no part.
 """
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from enum import StrEnum
 
 import numpy as np
 import torch
 from scipy import special
 
-from ..arrays import Array, check_floating, dtype_name
+from ..arrays import Array, check_floating, widen
 
-_POINTS = 40  # of the Hill plot, evenly spaced in log k
-_FIRST = 30  # its first k
+_POINTS = 40  # points of the Hill plot, evenly spaced in log k
+_FIRST = 30  # the smallest k of the Hill plot
 _ACCEPTED = 1.0  # sqrt(k) times the KS distance, about the 10 % point for a fitted exponential law (Lilliefors 1969)
-_ENOUGH = 100  # entries for a headline
-_TELLING = 300  # entries from which on Hill and moment estimators can tell index 4 from an exponential tail
-_NEAR = 1 / 6  # of the cap: the check looks at least this far, also where the power law was rejected before
+_ENOUGH = 100  # the least k for the estimate
+_TELLING = 300  # the least k at which Hill's and the moment estimator can tell index 4 from an exponential tail
+_NEAR = 1 / 6  # share of the largest k up to which evidence is looked at, also where a power law was rejected before
 _TAIL = 0.75  # sqrt(k) times the KS distance from a generalized Pareto law below which the largest k are one tail
+
+
+class TailVerdict(StrEnum):
+    """Whether the tail of a distribution is a power law."""
+
+    POWER_LAW = "power law"
+    NOT_POWER_LAW = "not a power law"
+    UNDECIDED = "undecided"
 
 
 @dataclass(frozen=True)
 class TailIndex:
-    """The verdict on a tail; `print` shows it in one line."""
+    """The estimated index of a tail and a verdict on it; `print` shows them in one line."""
 
-    verdict: str  # "power law", "not a power law" or "undecided"
-    reason: str  # in words
-    index: float  # Hill's, at k; inf where the largest entries are all equal
+    verdict: TailVerdict
+    reason: str
+    index: float  # Hill's estimate at k; inf where the largest entries are all equal
     interval: tuple[float, float]  # spans the intervals at k, k/2, k/4 and k/8: a drift of the Hill plot makes it wide
-    k: int  # how many entries the headline rests on
+    k: int  # the number of entries the estimate rests on
     moment: float  # the moment estimator's gamma at k: 1/index for a power law, 0 or below for none
     moment_interval: tuple[float, float]
-    distance: float  # Kolmogorov-Smirnov, of the log excesses at k from an exponential law
+    distance: float  # Kolmogorov-Smirnov distance of the log excesses at k from an exponential law
     plot: "HillPlot" = field(repr=False)
 
     def __str__(self) -> str:
         low, high = self.interval
         numbers = f"index {self.index:.2g} [{low:.2g}, {high:.2g}]"
-        return f"{self.verdict}, {numbers}" if self.verdict == "power law" else f"{self.verdict}: {self.reason}"
+        return (
+            f"{self.verdict}, {numbers}" if self.verdict == TailVerdict.POWER_LAW else f"{self.verdict}: {self.reason}"
+        )
 
 
 @dataclass(frozen=True)
 class HillPlot:
-    """Hill's and the moment estimator over k, and how far from a power law the largest k entries are."""
+    """Hill's and the moment estimator over k, with the distance of the largest k entries from a power law."""
 
     k: np.ndarray
     hill: np.ndarray  # gamma; the index is 1/hill
     moment: np.ndarray  # gamma
-    distance: np.ndarray  # Kolmogorov-Smirnov, from a power law
-    any_distance: np.ndarray  # the same from a generalized Pareto law, which fits every tail far enough out
+    distance: np.ndarray  # Kolmogorov-Smirnov distance from a power law
+    pareto_distance: np.ndarray  # the same from a generalized Pareto law, which fits every tail far enough out
 
     def evidence(self) -> np.ndarray:
-        """Log likelihood ratio at each k, a power law of Hill's index (> 0) against a tail without one (< 0)."""
+        """Return the log likelihood ratio at each k of a power law (> 0) against a tail without one (< 0)."""
         root = np.sqrt(self.k)
         against_none = np.clip(root * self.moment, 0, None)
         against_power_law = np.clip(root * (self.hill - self.moment), 0, None)
@@ -70,12 +81,13 @@ class HillPlot:
 
 
 def tail_index(x: Array, *, cap: float = 0.01, level: float = 0.95) -> TailIndex:
-    """The tail of the non-zero |x|, all entries of `x` together.
+    """Estimate the tail index of the non-zero |x|, all entries of `x` together.
 
-    The headline is Hill's estimate at the k with the smallest Kolmogorov-Smirnov distance, among those where a power
-    law is not rejected, up to a share `cap` of the entries. A fixed share would be wrong for mixtures: where 5 % of the
-    entries are heavy-tailed, the largest 10 % are mostly the bulk. The verdict compares the moment estimator with
-    Hill's: it needs some 300 entries in the tail, and it cannot tell a lognormal tail from a power law.
+    The index is Hill's estimate at the k with the smallest Kolmogorov-Smirnov distance, among those where a power
+    law is not rejected, up to a share `cap` of the entries; `level` is that of the interval. A fixed share would be
+    wrong for mixtures: where 5 % of the entries are heavy-tailed, the largest 10 % are mostly the bulk. The verdict
+    compares the moment estimator with Hill's: it needs about 300 entries in the tail, and it cannot tell a lognormal
+    tail from a power law.
 
     >>> import torch
     >>> generator = torch.Generator().manual_seed(0)
@@ -89,7 +101,7 @@ def tail_index(x: Array, *, cap: float = 0.01, level: float = 0.95) -> TailIndex
 
 
 def tail_of_largest(top: np.ndarray, count: int, *, level: float = 0.95) -> TailIndex:
-    """As `tail_index`, where only the largest magnitudes of `count` non-zero ones were kept, largest first.
+    """Estimate the tail index from the largest magnitudes, largest first, of `count` non-zero ones.
 
     >>> x = np.sort(np.random.default_rng(0).pareto(2.0, 100_000) + 1)[::-1]
     >>> print(tail_of_largest(x[:1001], 100_000))
@@ -122,17 +134,18 @@ def tail_of_largest(top: np.ndarray, count: int, *, level: float = 0.95) -> Tail
     )
 
 
-def _judge(plot: HillPlot, i: int, fits: bool, count: int) -> tuple[str, str]:
-    """Verdict and reason, from the evidence in two places.
+def _judge(plot: HillPlot, i: int, fits: bool, count: int) -> tuple[TailVerdict, str]:
+    """Return the verdict and its reason; `i` is the index of the estimate's k in the plot.
 
-    `last`: the largest k that is one tail of whatever kind, where most is known. `worst`: the least evidence up to the
-    headline's k or so, as near the bulk a mixture of two light laws may look like a power law.
+    It weighs the evidence in two places. `last` is the largest k whose entries are one tail of any kind, where there
+    are most data. `worst` has the least evidence up to about the estimate's k: near the bulk a mixture of two light
+    laws may look like a power law.
     """
     k, evidence = plot.k, plot.evidence()
     if k[-1] < _TELLING:
-        return "undecided", f"{count} non-zero entries leave {k[-1]} in the tail, {_TELLING} are needed"
+        return TailVerdict.UNDECIDED, f"{count} non-zero entries leave {k[-1]} in the tail, {_TELLING} are needed"
     telling = np.flatnonzero(k >= _TELLING)
-    tail = telling[plot.any_distance[telling] * np.sqrt(k[telling]) < _TAIL]
+    tail = telling[plot.pareto_distance[telling] * np.sqrt(k[telling]) < _TAIL]
     last = int(tail[-1] if tail.size else telling[0])
     near = telling[k[telling] <= max(k[i], k[telling[0]], _NEAR * k[-1])]
     worst = int(near[evidence[near].argmin()])
@@ -140,18 +153,18 @@ def _judge(plot: HillPlot, i: int, fits: bool, count: int) -> tuple[str, str]:
     at = last if light else worst
     found = f"the moment estimator is {plot.moment[at]:.2f}, Hill's {plot.hill[at]:.2f}, at k = {k[at]}"
     if light or (evidence[worst] < -3 and evidence[last] < 25):
-        return "not a power law", found
+        return TailVerdict.NOT_POWER_LAW, found
     if not fits:
-        return "undecided", f"no k fits a power law (least KS distance {plot.distance[i]:.3f} at k = {k[i]})"
+        return TailVerdict.UNDECIDED, f"no k fits a power law (least KS distance {plot.distance[i]:.3f} at k = {k[i]})"
     if evidence[i] > 4.5 and (evidence[worst] > -1 or (evidence[last] > 25 and evidence[worst] > -5)):
-        return "power law", found
-    return "undecided", found
+        return TailVerdict.POWER_LAW, found
+    return TailVerdict.UNDECIDED, found
 
 
 def _span(log: np.ndarray, k: int, z: float) -> tuple[float, float]:
-    """From the lowest to the highest end of Hill's intervals at k, k/2, k/4 and k/8.
+    """Return the lowest and the highest end of Hill's intervals at k, k/2, k/4 and k/8.
 
-    With smaller k the bias of Hill's estimate falls and its variance rises: one is good where the plot settles.
+    With smaller k the bias of Hill's estimate falls and its variance rises: where the plot drifts, the span is wide.
     """
     sizes = sorted({max(k // part, _FIRST) for part in (1, 2, 4, 8)})
     hill = [float(np.mean(log[:size] - log[size])) for size in sizes]
@@ -161,33 +174,34 @@ def _span(log: np.ndarray, k: int, z: float) -> tuple[float, float]:
 
 def _plot(log: np.ndarray) -> HillPlot:
     sizes = np.unique(np.geomspace(min(_FIRST, log.size - 1), log.size - 1, _POINTS).round().astype(int))
-    columns = np.array([_at(log[:k] - log[k]) for k in sizes])
+    columns = np.array([_estimates(log[:k] - log[k]) for k in sizes])
     return HillPlot(sizes, *columns.T)
 
 
-def _at(excess: np.ndarray) -> tuple[float, float, float, float]:
-    """Of log excesses, largest first: Hill's gamma, the moment estimator's, and the KS distances from either's law."""
+def _estimates(excess: np.ndarray) -> tuple[float, float, float, float]:
+    """Return Hill's gamma, the moment estimator's and the KS distances from their laws; log excesses, largest first."""
     first, second = excess.mean(), np.square(excess).mean()
-    spread = max(1 - first**2 / second, 1e-9)  # 0 where all are equal: as far from a power law as can be
+    spread = max(1 - first**2 / second, 1e-9)  # it would be 0 where all excesses are equal
     light = 1 - 0.5 / spread
-    gamma, scale = first + light, first * (1 - light)  # of the generalized Pareto law of X / X_(k+1) - 1
+    gamma, scale = first + light, first * (1 - light)  # parameters of the generalized Pareto law of X / X_(k+1) - 1
     base = np.clip(1 + gamma * np.expm1(excess) / scale, 1e-300, None)
     law = np.exp(-np.log(base) / gamma) if abs(gamma) > 1e-9 else np.exp(-np.expm1(excess) / scale)
     return float(first), float(gamma), _distance(np.exp(-excess / first)), _distance(law)
 
 
 def _distance(fitted: np.ndarray) -> float:
-    """Kolmogorov-Smirnov distance, from the probabilities that a fitted law exceeds each entry, largest entry first."""
+    """Return the KS distance from the probabilities that a fitted law exceeds each entry, largest entry first."""
     rank = np.arange(fitted.size + 1) / fitted.size
     return float(max((rank[1:] - fitted).max(), (fitted - rank[:-1]).max()))
 
 
 def _largest(x: Array, cap: float) -> tuple[np.ndarray, int]:
-    """The share `cap` of the largest |x| and one more, in order, and how many entries are not zero."""
+    """Return the share `cap` of the largest |x| and one more, largest first, and the count of non-zero entries."""
     check_floating(x)
     if not 0 < cap <= 0.5:
         raise ValueError(f"cap must be in (0, 0.5], the share of entries that may belong to the tail, got {cap}")
-    magnitude = np.abs(_host(x).reshape(-1))
+    x = widen(x)
+    magnitude = np.abs(x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else np.asarray(x)).reshape(-1)
     count = int(np.count_nonzero(magnitude))
     k = int(cap * count)
     if k <= _FIRST:
@@ -199,17 +213,10 @@ def _largest(x: Array, cap: float) -> tuple[np.ndarray, int]:
     return np.sort(top)[::-1].astype(np.float64), count
 
 
-def _host(x: Array) -> np.ndarray:
-    """As a numpy array of at least single precision."""
-    if isinstance(x, torch.Tensor):
-        return (x.float() if dtype_name(x) == "bfloat16" else x).detach().cpu().numpy()
-    return np.asarray(x.astype("float32") if dtype_name(x) == "bfloat16" else x)
-
-
 def _tied(log: np.ndarray) -> TailIndex:
-    """The verdict where the largest entries are one number: clipped, or an update of Adam's first step."""
-    nothing = HillPlot(*(np.zeros(0, int if i == 0 else float) for i in range(5)))
+    """Return the result where the largest entries are equal, as after a clip or in Adam's first update."""
+    empty = HillPlot(*(np.zeros(0, int if i == 0 else float) for i in range(5)))
     same = int(np.count_nonzero(log[0] - log < 1e-12))
     reason = f"the largest {same} entries are equal, as after a clip"
-    infinite: Any = (math.inf, math.inf)
-    return TailIndex("not a power law", reason, math.inf, infinite, same, 0.0, (0.0, 0.0), 1.0, nothing)
+    infinite = (math.inf, math.inf)
+    return TailIndex(TailVerdict.NOT_POWER_LAW, reason, math.inf, infinite, same, 0.0, (0.0, 0.0), 1.0, empty)

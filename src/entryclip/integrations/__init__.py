@@ -1,4 +1,6 @@
-"""Callbacks for other people's training loops; each module needs its package (`pip install 'entryclip[integrations]'`).
+"""Callbacks for the training loops of other libraries.
+
+Each module needs its library: `pip install 'entryclip[integrations]'`.
 
 lightning      MonitorCallback for a Lightning Trainer
 transformers   MonitorCallback for a Hugging Face Trainer

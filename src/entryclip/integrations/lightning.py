@@ -1,4 +1,4 @@
-"""The monitor of gradient noise as a Lightning callback."""
+"""A Lightning callback that monitors gradient noise."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,9 +12,13 @@ except ImportError as error:
 
 
 class MonitorCallback(Callback):
-    """`Trainer(callbacks=[MonitorCallback(every=100)])`: logs `noise/...`, keeps all readings in `.monitor`.
+    """Runs a `diagnostics.Monitor` during training: `Trainer(callbacks=[MonitorCallback(every=100)])`.
 
-    It reads the gradients right before the optimizer's step: unscaled, and before Lightning's own gradient clipping.
+    every      steps from one reading to the next
+    where      patterns of names of the matrices to watch (default: all hidden ones)
+
+    It logs `noise/...` and keeps all readings in `.monitor`. It reads the gradients right before the optimizer's step:
+    unscaled, and before Lightning's own gradient clipping.
     """
 
     def __init__(self, every: int = 100, where: str | Sequence[str] | None = None) -> None:
@@ -22,10 +26,10 @@ class MonitorCallback(Callback):
         self.monitor: Monitor | None = None
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """The model is where it will be trained."""
+        """Make the monitor, now that the model is on its device."""
         self.monitor = Monitor(pl_module, self.every, self.where)
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:
-        """The gradients are there."""
+        """Take a reading where one is due, and log it."""
         if self.monitor is not None and self.monitor.step():
             pl_module.log_dict(self.monitor.metrics())

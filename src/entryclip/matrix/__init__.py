@@ -1,1 +1,7 @@
-"""Functions of matrices: the matrix sign, spectral clips and leading singular triplets."""
+"""Functions of matrices, batched over leading dimensions.
+
+sign.py         the matrix sign `msign`
+iterations.py   the quintic iterations behind it
+clips.py        clips of singular values
+singular.py     leading singular triplets
+"""

@@ -1,9 +1,13 @@
-"""The matrix sign by odd quintics: X <- aX + (bA + cA^2)X with A = XX^T takes a singular value s to as + bs^3 + cs^5.
+"""Iterations towards the matrix sign by odd quintic polynomials, which need only matrix products.
 
-NEWTON_SCHULZ and POLAR_EXPRESS are fixed short schedules that need not converge. `minimax_quintics` makes the shortest
-that does, for a known smallest singular value. `polar_factor` needs to know nothing and reaches the precision of the
-dtype: long minimax schedules oscillate so much that they amplify rounding errors more than tenfold, so it uses a short
-one and then steps that leave 1 where it is.
+X <- aX + (bA + cA^2)X with A = XX^T takes a singular value s to as + bs^3 + cs^5 and leaves the singular vectors.
+
+    NEWTON_SCHULZ, POLAR_EXPRESS    fixed schedules of five steps, which take singular values near 1
+    minimax_quintics                the shortest schedule that converges, where the smallest singular value is known
+    polar_factor                    converges to the precision of the dtype, where it is not known
+
+Long minimax schedules oscillate so much that they amplify rounding errors more than tenfold, so `polar_factor` uses a
+short one and then steps that have a fixed point at 1.
 """
 
 import math
@@ -17,10 +21,10 @@ from ..arrays import Array, eye_like, namespace, on_host
 
 Quintic = tuple[float, float, float]
 
-# Jordan's five steps for Muon: what is above 1 % of the norm ends in [.68, 1.14], smaller ones up to 1.21.
+# Jordan's five steps for Muon: singular values above 1 % of the norm end in [.68, 1.14], smaller ones below 1.21.
 NEWTON_SCHULZ: Sequence[Quintic] = ((3.4445, -4.7750, 2.0315),) * 5
 
-# Polar Express (Amsel et al. 2025), for input divided by 1.02 times its norm: [.86, 1.14].
+# Polar Express (Amsel et al. 2025), for a matrix divided by 1.02 times its norm: they end in [.86, 1.14].
 POLAR_EXPRESS: Sequence[Quintic] = (
     (8.1566, -22.4833, 15.8788),
     (4.0429, -2.8089, 0.5000),
@@ -29,12 +33,12 @@ POLAR_EXPRESS: Sequence[Quintic] = (
     (2.3465, -1.7098, 0.4232),
 )
 
-_CACHED = 1 << 17  # entries of small matrices taken through all steps together on a CPU: what stays in its L2 cache
-_SETTLE: Quintic = (15 / 8, -10 / 8, 3 / 8)  # the classical one: p(1) = 1, p'(1) = p''(1) = 0, which triples the digits
+_CACHED = 1 << 17  # entries of a batch of small matrices iterated together on a CPU: as many as its L2 cache holds
+_SETTLE: Quintic = (15 / 8, -10 / 8, 3 / 8)  # p(1) = 1, p'(1) = p''(1) = 0: each step triples the digits
 
 
 def iterate(x: Array, steps: Sequence[Quintic]) -> Array:
-    """Take every singular value of `x`, (..., m, n), through the steps; products on the shorter side."""
+    """Apply the quintic steps to each matrix of `x`, (..., m, n), with products on the shorter side."""
     tall = x.shape[-2] > x.shape[-1]
     y = x.mT if tall else x
     shape = y.shape
@@ -57,7 +61,7 @@ def _take_steps(y: Array, steps: Sequence[Quintic]) -> Array:
 
 
 def _sum_of_product(beta: float, base: Array, left: Array, right: Array, alpha: float) -> Array:
-    """beta base + alpha left @ right: in one call of torch's."""
+    """Return beta base + alpha left @ right; torch does it in one call."""
     if isinstance(base, torch.Tensor):
         return torch.baddbmm(base, left, right, beta=beta, alpha=alpha)
     return beta * base + alpha * (left @ right)
@@ -65,7 +69,7 @@ def _sum_of_product(beta: float, base: Array, left: Array, right: Array, alpha: 
 
 @lru_cache
 def minimax_quintics(lower: float, tol: float) -> tuple[Quintic, ...]:
-    """Steps whose composition takes [lower, 1] to within `tol` of 1, each the best for what the last one leaves.
+    """Return steps whose composition takes [lower, 1] to within `tol` of 1, each the best for the interval left so far.
 
     That greedy choice is optimal (Amsel et al. 2025). Near 1 the classical quintic takes over.
 
@@ -77,7 +81,7 @@ def minimax_quintics(lower: float, tol: float) -> tuple[Quintic, ...]:
     steps: list[Quintic] = []
     error, low, high = 1 - lower, lower, 1.0
     while error > 0.1:
-        # A little room above: the upper end is a fixed point where rounding errors would grow 25 times a step.
+        # Some room above: the upper end is a fixed point at which rounding errors would grow 25-fold a step.
         step, error = _best_quintic(low, 1.01 * high)
         steps.append(step)
         low, high = 1 - error, 1 + error
@@ -88,9 +92,9 @@ def minimax_quintics(lower: float, tol: float) -> tuple[Quintic, ...]:
 
 
 def polar_factor(y: Array) -> Array:
-    """The singular values of `y`, (..., m, n), from 8 eps on taken to 1 in full precision, smaller ones to [0, 1].
+    """Compute the polar factor of `y`, (..., m, n), with norm <= 1: singular values from 8 eps on become 1.
 
-    Where the host can look, only the matrices that have not converged go on after the first round.
+    Smaller ones end in [0, 1]. On the host only the matrices that have not converged go on after the first round.
     """
     eps = float(namespace(y).finfo(y.dtype).eps)
     shape = y.shape
@@ -108,20 +112,20 @@ def polar_factor(y: Array) -> Array:
 
 
 def _deviation(y: Array) -> Array:
-    """The largest entry of |I - YY^T|, on the shorter side, of each matrix."""
+    """Return the largest entry of |I - YY^T|, on the shorter side, of each matrix."""
     xp = namespace(y)
     y = y.mT if y.shape[-2] > y.shape[-1] else y
     return xp.amax(xp.abs(y @ y.mT - eye_like(y)), (-2, -1))
 
 
 def _rounds(lower: float) -> int:
-    """How many rounds after the head lift `lower` to a half: a step multiplies a small singular value by its `a`."""
+    """Count the rounds after the head that lift `lower` to a half: a step multiplies small singular values by `a`."""
     lifted = lower * math.prod([a for a, _, _ in _HEAD])
     return math.ceil(math.log(0.5 / lifted) / math.log(math.prod([a for a, _, _ in _ROUND])))
 
 
 def _best_quintic(low: float, high: float) -> tuple[Quintic, float]:
-    """The ax + bx^3 + cx^5 nearest to 1 on [low, high] and its largest error, by Remez' exchange of four points."""
+    """Find the ax + bx^3 + cx^5 nearest to 1 on [low, high] and its largest error, by Remez exchange of four points."""
     x = (low + high) / 2 - (high - low) / 2 * np.cos(np.pi * np.arange(4) / 3)
     for _ in range(50):
         a, b, c, error = np.linalg.solve(np.stack([x, x**3, x**5, [1, -1, 1, -1]], 1), np.ones(4))
@@ -133,7 +137,7 @@ def _best_quintic(low: float, high: float) -> tuple[Quintic, float]:
     return (float(a), float(b), float(c)), float(abs(error))
 
 
-# The head takes everything from 1e-2 on to within 1e-3 of 1; a round lifts the rest 257 times and holds what is at 1.
+# The head takes singular values above 1e-2 to within 1e-3 of 1; a round multiplies small ones by 257 and keeps 1 at 1.
 _HEAD = minimax_quintics(1e-2, 1e-3)
 _GROW = (2.5, -2.5, 1.0)  # p(1) = 1, p'(1) = 0, slope 2.5 at 0, and never above 1.04
 _ROUND = (_GROW,) * 4 + (_SETTLE,) * 3

@@ -21,11 +21,3 @@ __all__ = [
     "posterior_mean",
     "retention",
 ]
-
-# Former names, to be removed once no module uses them.
-from ..quantiles.histogram import Histogram as Histogram
-from .bayes import log_marginal as log_marginal
-from .fit import Fit as Fit
-from .fit import Interval as Interval
-from .laws import Law as Law
-from .laws import Noise as Noise

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..clip import Clip, hard
-from ..matrix.sign import soft_spectral_clip
+from ..matrix.clips import soft_spectral_clip
 from ..thresholds import Fixed, FollowLR
 from .methods.adamw import AdamW
 from .methods.muon import Muon

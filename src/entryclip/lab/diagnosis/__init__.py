@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...diagnostics import Report
-from ...diagnostics.table import HEADINGS, cells
+from ...diagnostics.probe.text_table import HEADINGS, cells
 from ..engine.provenance import Provenance, config_hash
 from ..engine.store import Record, save_record, save_rows
 from ..engine.study import Row

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import stats
 
-from ....theory import METHODS
+from ....theory.entry import OPERATOR_BOUNDS
 from ...engine.study import Claim, Row
 from ..intervals import Interval, student_interval
 from .study import Descent
@@ -41,7 +41,7 @@ def _falls_as_fast_as_the_bound(runs: Sequence[Descent], stage: str) -> Claim:
     """Compare the powers of the iterations in the measured average and in the bound, at the largest batch."""
     batch = max(run.batch for run in runs if run.stage == stage)
     words, fast = [], []
-    for operator in METHODS:
+    for operator in OPERATOR_BOUNDS:
         mine = [run for run in runs if (run.stage, run.operator, run.batch) == (stage, operator, batch)]
         found, bound = power_of_iterations(mine), power_of_iterations(mine, "bound").value
         words.append(f"{operator} {found.value:.2f} [{found.low:.2f}, {found.high:.2f}] (bound {bound:.2f})")

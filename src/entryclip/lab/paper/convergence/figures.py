@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ....theory import METHODS
+from ....theory.entry import OPERATOR_BOUNDS
 from ...engine.study import Row
 from ..palette import GREY, RED
 from .claims import power_of_iterations
@@ -31,7 +31,7 @@ def figures(rows: Sequence[Row]) -> dict[str, "Figure"]:
 
     runs = Descent.from_rows(rows)
     figure, axes = panels(2, rows=2, width=5.2, height=3.9)
-    theorems = [(stage, operator) for stage in ("post", "pre") for operator in METHODS]
+    theorems = [(stage, operator) for stage in ("post", "pre") for operator in OPERATOR_BOUNDS]
     for axis, (stage, operator) in zip(axes, theorems, strict=True):
         axis.set_title(f"{stage}-clipping, {operator}")
         _plot_theorem(axis, stage, [run for run in runs if (run.stage, run.operator) == (stage, operator)])

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 
 from ....diagnostics import MatrixNoise, max_entry_correlation, probe
-from ....diagnostics.slices import select
+from ....diagnostics.matrices import select
 from ...engine.study import Piece, Row
 from ...lm.data.default_data import data_folder
 from ...lm.train import training_methods as methods

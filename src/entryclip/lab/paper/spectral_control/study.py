@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ....matrix.sign import soft_spectral_clip, spectral_clip
+from ....matrix.clips import soft_spectral_clip, spectral_clip
 from ....noise import Cauchy, Contamination, Gaussian, HeavyLowRank, LowRankSum, StudentT
 from ....noise.laws import Noise
 from ....operators import global_clip

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import entryclip as ec
-from entryclip.diagnostics.gain import best_gain
+from entryclip.diagnostics.probe.efficiency import best_efficiency
 from entryclip.noise import Cauchy, Contamination, Gaussian, StudentT
 from entryclip.quantiles import Histogram
 
@@ -17,7 +17,7 @@ G = torch.Generator().manual_seed(0)
 def test_it_is_the_gain_in_signal_to_noise(noise, operator):
     """A signal of 0.05 through the operator, symmetrized so that chance cancels: the slope to a few per cent."""
     x = noise.sample((10**6,), G).double()
-    found = best_gain(Histogram.of(x), operator)
+    found = best_efficiency(Histogram.of(x), operator)
     apply = {"hard": ec.hard_clip, "smooth": ec.smooth_shrinkage}[operator]
     out = apply(x, found.threshold)
     slope = float((apply(x + 0.05, found.threshold) - apply(x - 0.05, found.threshold)).mean()) / 0.1
@@ -29,14 +29,14 @@ def test_it_is_the_gain_in_signal_to_noise(noise, operator):
 
 def test_gaussian_noise_gains_nothing():
     h = Histogram.of(Gaussian(3.0).sample((10**6,), G))
-    assert best_gain(h, "hard").factor == pytest.approx(1, abs=0.01)
-    assert best_gain(h, "smooth").factor < 1
+    assert best_efficiency(h, "hard").factor == pytest.approx(1, abs=0.01)
+    assert best_efficiency(h, "smooth").factor < 1
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
 def test_units_do_not_matter(scale):
     x = Contamination(0.05, 1.0, Cauchy(3.0)).sample((10**5,), G)
-    found, other = best_gain(Histogram.of(x), "hard"), best_gain(Histogram.of(x * scale), "hard")
+    found, other = best_efficiency(Histogram.of(x), "hard"), best_efficiency(Histogram.of(x * scale), "hard")
     assert other.quantile == found.quantile
     assert other.factor == pytest.approx(found.factor, rel=0.1)  # the bins lie elsewhere
     assert other.threshold == pytest.approx(found.threshold * scale, rel=0.1)
@@ -44,13 +44,13 @@ def test_units_do_not_matter(scale):
 
 def test_more_contamination_asks_for_a_lower_quantile():
     laws = [Contamination(alpha, 1.0, Cauchy(3.0)) for alpha in (0.001, 0.05, 0.5)]
-    quantiles = [best_gain(Histogram.of(law.sample((10**6,), G)), "hard").quantile for law in laws]
+    quantiles = [best_efficiency(Histogram.of(law.sample((10**6,), G)), "hard").quantile for law in laws]
     assert quantiles == sorted(quantiles, reverse=True)
     assert len(set(quantiles)) == 3
 
 
 def test_what_has_no_answer():
     with pytest.raises(ValueError, match="no entry that is not zero"):
-        best_gain(Histogram.of(np.zeros(9)), "hard")
+        best_efficiency(Histogram.of(np.zeros(9)), "hard")
     with pytest.raises(ValueError, match="operator must be hard or smooth, got 'soft'"):
-        best_gain(Histogram.of(np.ones(9)), "soft")
+        best_efficiency(Histogram.of(np.ones(9)), "soft")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from entryclip.diagnostics.slices import select
+from entryclip.diagnostics.matrices import select
 from entryclip.lab.lm import GPT, Config
 
 

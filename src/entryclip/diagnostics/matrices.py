@@ -1,8 +1,8 @@
-"""Which matrices of a model to look at, and what they are called.
+"""The named matrices of a model, and their selection by patterns.
 
 A parameter holds one matrix or several: leading dimensions are a batch (experts), a convolution is one matrix (out,
-rest), a fused weight is cut into its parts, all as the optimizers cut it. `blocks.10.attn.qkv_w.v` is one of three;
-`blocks.10.attn.qkv_w.v.head2` some of its rows, where the module says how many heads it has.
+rest), a fused weight is cut into blocks, all as the optimizers cut it. `blocks.10.attn.qkv_w.v` is one of three such
+blocks; `blocks.10.attn.qkv_w.v.head2` are the rows of one head, where the module says how many heads it has.
 """
 
 import difflib
@@ -20,36 +20,38 @@ _HEADS = ("heads", "num_heads", "n_head", "n_heads", "num_attention_heads")
 
 
 @dataclass(frozen=True, eq=False)
-class Matrix:
-    """One matrix inside a parameter."""
+class NamedMatrix:
+    """One matrix inside a parameter of a model."""
 
     name: str
     parameter: str  # its name in the model
     shape: tuple[int, int]
     layout: Layout = field(repr=False)
-    index: tuple[int, ...] = ()  # in the batch
-    first: int = 0  # row, of a part of its rows
+    index: tuple[int, ...] = ()  # its position in the parameter's batch of matrices
+    first: int = 0  # its first row there, for one head of a matrix
 
     def of(self, x: Tensor) -> Tensor:
-        """This matrix in a tensor of the parameter's shape."""
+        """Return a view of this matrix, (m, n), in `x`, a tensor of the parameter's shape."""
         return self.layout.matrices(x)[self.index][self.first : self.first + self.shape[0]]
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The matrices to look at, and why others of the model are not among them."""
+    """The selected matrices of a model, and the reason for each one that is left out."""
 
-    matrices: tuple[Matrix, ...]
+    matrices: tuple[NamedMatrix, ...]
     left_out: dict[str, str]
 
     @property
     def parameters(self) -> list[str]:
-        """The names of the parameters that hold them."""
+        """The names of the parameters that hold the selected matrices, each once."""
         return list(dict.fromkeys(matrix.parameter for matrix in self.matrices))
 
 
 def select(model: nn.Module, where: str | Sequence[str] | None = None) -> Selection:
-    """The hidden matrices of a model; or, embeddings and heads too, those whose name or parameter matches a pattern.
+    """Select the hidden matrices of a model; with `where`, all whose own or parameter's name matches a pattern.
+
+    Patterns have wildcards, as "blocks.*.attn.qkv_w.v", and reach embeddings and heads too.
 
     >>> model = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 4), nn.Conv2d(4, 2, 3), nn.Linear(4, 4))
     >>> _ = model[3].requires_grad_(False)
@@ -62,7 +64,7 @@ def select(model: nn.Module, where: str | Sequence[str] | None = None) -> Select
     ['0.weight']
     """
     patterns = [where] if isinstance(where, str) else where
-    found: list[Matrix] = []
+    found: list[NamedMatrix] = []
     left_out: dict[str, str] = {}
     known: list[str] = []
     for route in routes(model, {}):
@@ -79,15 +81,16 @@ def select(model: nn.Module, where: str | Sequence[str] | None = None) -> Select
     frozen = [name for name, p in model.named_parameters() if not p.requires_grad and p.ndim >= 2]
     left_out |= {_plain(name): "frozen: it needs no gradient" for name in frozen}
     if not found:
-        raise ValueError(_nothing(model, patterns, known, len(frozen)))
+        raise ValueError(_nothing_found(model, patterns, known, len(frozen)))
     return Selection(tuple(found), left_out)
 
 
-def _matrices(model: nn.Module, name: str, shape: tuple[int, ...], layout: Layout) -> list[Matrix]:
+def _matrices(model: nn.Module, name: str, shape: tuple[int, ...], layout: Layout) -> list[NamedMatrix]:
+    """Return the matrices of one parameter; single rows and columns are left out."""
     *batch, rows, columns = layout.shape(model.get_parameter(name).shape)
     parts = "qkv" if batch == [3] and is_fused(name) else None
     return [
-        Matrix(_joined(_plain(name), index, parts), name, (rows, columns), layout, index)
+        NamedMatrix(_joined(_plain(name), index, parts), name, (rows, columns), layout, index)
         for index in np.ndindex(*batch)
         if min(rows, columns) > 1
     ]
@@ -97,8 +100,8 @@ def _joined(name: str, index: tuple[int, ...], parts: str | None) -> str:
     return ".".join([name, *(parts[i] if parts else str(i) for i in index)])
 
 
-def _matching(matrices: list[Matrix], patterns: Sequence[str], model: nn.Module) -> list[Matrix]:
-    """Those that a pattern names; single heads only where its last part begins with `head`."""
+def _matching(matrices: list[NamedMatrix], patterns: Sequence[str], model: nn.Module) -> list[NamedMatrix]:
+    """Return the matrices that a pattern names; single heads only where its last part begins with `head`."""
     found = []
     for matrix in matrices:
         for pattern in patterns:
@@ -109,8 +112,8 @@ def _matching(matrices: list[Matrix], patterns: Sequence[str], model: nn.Module)
     return list({matrix.name: matrix for matrix in found}.values())
 
 
-def _heads(matrix: Matrix, model: nn.Module) -> list[Matrix]:
-    """Its rows in as many parts as the module, or the one around it, has heads; none where that does not go."""
+def _heads(matrix: NamedMatrix, model: nn.Module) -> list[NamedMatrix]:
+    """Cut the rows into heads, as many as the owning module or its parent has; none where the count does not divide."""
     owner = matrix.parameter.rpartition(".")[0]
     modules = model.get_submodule(owner), model.get_submodule(owner.rpartition(".")[0])
     counts = [getattr(module, name) for module in modules for name in _HEADS if hasattr(module, name)]
@@ -124,11 +127,11 @@ def _heads(matrix: Matrix, model: nn.Module) -> list[Matrix]:
 
 
 def _plain(name: str) -> str:
-    """Without torch.compile's wrapping."""
+    """Remove the prefix that torch.compile adds to names."""
     return name.replace("_orig_mod.", "")
 
 
-def _nothing(model: nn.Module, patterns: Sequence[str] | None, known: list[str], frozen: int) -> str:
+def _nothing_found(model: nn.Module, patterns: Sequence[str] | None, known: list[str], frozen: int) -> str:
     if patterns is None:
         also = f" ({frozen} matrices are frozen)" if frozen else ""
         return f"{type(model).__name__} has no hidden matrix that needs a gradient{also}: name others in where"

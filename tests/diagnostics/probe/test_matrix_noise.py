@@ -5,7 +5,7 @@ import json
 import pytest
 
 from entryclip.diagnostics import probe
-from entryclip.diagnostics.table import HEADINGS, NARROW, aligned, cells
+from entryclip.diagnostics.probe.text_table import HEADINGS, NARROW, aligned, cells
 from entryclip.lab.paper import synthetic_layers as known
 from entryclip.lab.paper.synthetic_layers import SyntheticLayers as Known
 from entryclip.lab.paper.synthetic_layers import loss
@@ -17,7 +17,7 @@ def zero(signal, generator):
 
 @pytest.fixture(scope="module")
 def report():
-    layers = {"calm": known.gaussian, "spiky": known.cauchy, "silent": zero}
+    layers = {"gaussian": known.gaussian, "spiky": known.cauchy, "silent": zero}
     return probe(Known({name: (kind, (40, 30)) for name, kind in layers.items()}), loss, range(64), directions=2)
 
 
@@ -61,6 +61,6 @@ def test_a_line_for_each(report):
 
 
 def test_names(report):
-    assert report["weights.calm"].recommendation.verdict == "no spikes"
-    with pytest.raises(KeyError, match=r"'nope' was not probed: choose from weights\.calm"):
+    assert report["weights.gaussian"].recommendation.verdict == "no spikes"
+    with pytest.raises(KeyError, match=r"'nope' was not probed: choose from weights\.gaussian"):
         report["nope"]

@@ -1,17 +1,17 @@
 import pytest
 import torch
 
-from entryclip.diagnostics.halves import Blocks, median_
+from entryclip.diagnostics.probe.center import BlockMeans, median_
 
 G = torch.Generator().manual_seed(0)
 
 
 def test_block_means_and_their_median():
     x = torch.randn(13, 4, 5, generator=G)
-    blocks = Blocks(5)
+    blocks = BlockMeans(5)
     for each in x:
         blocks.add({"w": each})
-    median, mean = blocks.take("w")
+    median, mean = blocks.pop("w")
     expected = torch.stack([x[i::5].mean(0) for i in range(5)]).median(0).values
     torch.testing.assert_close(median, expected)
     torch.testing.assert_close(mean, x.mean(0))
@@ -19,17 +19,17 @@ def test_block_means_and_their_median():
 
 
 def test_fewer_samples_than_blocks():
-    blocks = Blocks(5)
+    blocks = BlockMeans(5)
     for i in range(3):
         blocks.add({"w": torch.full((2, 2), float(i))})
-    median, mean = blocks.take("w")
+    median, mean = blocks.pop("w")
     assert (median == 1).all()
     assert (mean == 1).all()
 
 
 def test_the_samples_are_not_written_to():
     first = torch.ones(2, 2)
-    blocks = Blocks(1)
+    blocks = BlockMeans(1)
     blocks.add({"w": first})
     blocks.add({"w": 3 * torch.ones(2, 2)})
     assert (first == 1).all()

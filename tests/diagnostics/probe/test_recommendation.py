@@ -5,8 +5,8 @@ import torch
 
 import entryclip as ec
 from entryclip.diagnostics import tail_index
-from entryclip.diagnostics.recommend import recommend
-from entryclip.diagnostics.stream import Spike
+from entryclip.diagnostics.probe.noise_statistics import DetectedSpike
+from entryclip.diagnostics.probe.recommendation import recommend
 from entryclip.noise import Cauchy, Contamination, Gaussian, StudentT, fit
 from entryclip.quantiles import Histogram
 from entryclip.theory.entry import threshold_smooth
@@ -16,7 +16,7 @@ NOISE = Contamination(0.05, 1.0, Cauchy(1.0)).sample((10**5,), G)
 
 
 def advice(count, samples=31, *, noise=NOISE, place=None, tail=None, scale=2.0):
-    spikes = [Spike(i, *(place or (i, 2 * i)), 0.9, 50.0) for i in range(count)]
+    spikes = [DetectedSpike(i, *(place or (i, 2 * i)), 0.9, 50.0) for i in range(count)]
     return recommend(
         spikes,
         samples,

@@ -5,19 +5,19 @@ import pytest
 import torch
 
 import entryclip as ec
-from entryclip.diagnostics import stream
 from entryclip.diagnostics.directions import leading_directions
-from entryclip.diagnostics.stream import Axes, Stream
+from entryclip.diagnostics.probe import noise_statistics
+from entryclip.diagnostics.probe.noise_statistics import DirectionTensors, NoiseStatistics
 
 G = torch.Generator().manual_seed(0)
 SHAPE = (60, 90)
 
 
 def filled(x, k=3):
-    """A stream of the matrices `x`, with no centre."""
+    """The statistics of the matrices `x`, with no centre."""
     signal = torch.randn(SHAPE, generator=G)
-    axes = Axes.of(leading_directions(signal, k), signal)
-    found, zero = Stream(axes, axes), torch.zeros(SHAPE)
+    axes = DirectionTensors.of(leading_directions(signal, k), signal)
+    found, zero = NoiseStatistics(axes, axes), torch.zeros(SHAPE)
     for i, each in enumerate(x):
         found.add(i, each, zero, zero, signal > 0)
     return found, signal
@@ -25,13 +25,13 @@ def filled(x, k=3):
 
 @pytest.mark.parametrize("piece", [1 << 17, 200])
 def test_projections_are_those_of_localization(monkeypatch, piece):
-    monkeypatch.setattr(stream, "_PIECE", piece)  # in one piece, and two rows at a time
+    monkeypatch.setattr(noise_statistics, "_PIECE", piece)  # in one piece, and two rows at a time
     x = torch.randn(5, *SHAPE, generator=G)
     found, signal = filled(x)
     expected = ec.diagnostics.localization(x, signal, k=(1, 2, 3))
-    np.testing.assert_allclose(np.array(found.terms)[:, 1], expected.r_max, rtol=1e-4)
-    np.testing.assert_allclose(np.array(found.terms)[:, 0], expected.r, rtol=1e-3, atol=1e-9)
-    np.testing.assert_allclose(np.array(found.plain_terms), np.array(found.terms), rtol=1e-6)
+    np.testing.assert_allclose(np.array(found.projections)[:, 1], expected.r_max, rtol=1e-4)
+    np.testing.assert_allclose(np.array(found.projections)[:, 0], expected.r, rtol=1e-3, atol=1e-9)
+    np.testing.assert_allclose(np.array(found.plain_projections), np.array(found.projections), rtol=1e-6)
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
@@ -51,11 +51,11 @@ def test_numbers_of_each_sample(scale):
 
 
 def test_the_marginal_is_in_scales_and_its_largest_are_kept(monkeypatch):
-    monkeypatch.setattr(stream, "_KEPT", 50)
+    monkeypatch.setattr(noise_statistics, "_KEPT", 50)
     x = torch.randn(40, *SHAPE, generator=G) * torch.logspace(-3, 3, 40)[:, None, None]  # sizes differ
     found, _ = filled(x)
     entries = (x / torch.tensor(found.scale)[:, None, None]).abs().reshape(-1)
-    top, count = found.top()
+    top, count = found.largest_entries()
     assert count == x.numel() == found.histogram.count
     np.testing.assert_allclose(top, entries.sort(descending=True).values[:50], rtol=1e-5)
     assert ec.noise.fit(found.histogram).contaminated is False  # though together they are anything but Gaussian
@@ -68,7 +68,7 @@ def test_a_sample_without_noise_is_silent():
     found, _ = filled(x)
     assert found.silent == 1
     assert found.samples == [0, 2]
-    assert len(found.terms) == len(found.sigma) == 2
+    assert len(found.projections) == len(found.sigma) == 2
 
 
 def test_one_entry_and_next_to_nothing_else():
@@ -77,4 +77,4 @@ def test_one_entry_and_next_to_nothing_else():
     x[:, 3, 4] = 1.0
     found, _ = filled(x)
     assert [(spike.row, spike.column) for spike in found.spikes] == [(3, 4), (3, 4)]
-    assert np.isfinite(found.top()[0]).all()
+    assert np.isfinite(found.largest_entries()[0]).all()

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from entryclip.diagnostics.lanczos import leading_triplet
+from entryclip.matrix.singular import leading_triplet
 
 G = torch.Generator().manual_seed(0)
 
@@ -12,7 +12,7 @@ def gaussian(m, n):
 
 @pytest.mark.parametrize("shape", [(3, 5), (48, 20), (49, 60), (60, 49), (200, 200), (500, 130), (130, 900)])
 @pytest.mark.parametrize("kind", ["flat", "spike", "low rank", "zero but one"])
-def test_it_is_the_leading_triplet(shape, kind):
+def test_the_triplet_against_a_full_svd(shape, kind):
     """Flat: Gaussian noise, the slowest; the value to 1e-3, never above. With a direction that stands out, exact."""
     x = gaussian(*shape)
     if kind == "spike":
