@@ -1,4 +1,7 @@
-"""The tables of the README and docs, made from the rows under results/: `python -m benchmarks.table` renews them."""
+"""Write the tables of the README and docs from the rows under results/.
+
+A table stands between `<!-- name -->` and `<!-- /name -->`; `python -m benchmarks.table` renews all of them.
+"""
 
 import json
 from collections.abc import Callable, Sequence
@@ -16,11 +19,12 @@ from entryclip.lab.paper.spectral_control.claims import markdown_table as contro
 
 ROOT = Path(__file__).parent.parent
 CONTROLS = ("muon-smooth-rate", "adamw-decay", "adamw-again", "adamw-smooth-again")
-PAGES = ("README.md", "docs/pretraining.md", "docs/diagnostics.md")
+PAGES = ("README.md", "docs/benchmarks.md", "docs/diagnostics.md", "docs/pretraining.md", "docs/regression.md")
+SHORT_ALPHAS = ("0", "0.01", "0.1", "0.5")  # the columns of the README's table of the regression study
 
 
 def benchmark_table(rows: list[dict[str, Any]]) -> str:
-    """One line per row: what was compared, the ratio, what we hold ourselves to, and the times behind it."""
+    """Return a line per benchmark: what was compared, the ratio, its limit, and the times behind it."""
     lines = ["| what | ratio | limit | times |", "|---|---|---|---|"]
     for row in rows:
         sign = "at least" if row["at_least"] else "at most"
@@ -31,13 +35,13 @@ def benchmark_table(rows: list[dict[str, Any]]) -> str:
 
 
 def listed(lines: Sequence[dict[str, Any]]) -> str:
-    """A line for each; what it does not have is a dash."""
+    """Return a table with a line per dictionary and a dash for None."""
     cells = [["-" if each is None else str(each) for each in line.values()] for line in lines]
     return "\n".join(f"| {' | '.join(each)} |" for each in [list(lines[0]), ["---"] * len(lines[0]), *cells])
 
 
 def controls(results: Path) -> list[dict[str, Any]]:
-    """The runs made after the pretraining study, beside those of the study that they explain."""
+    """Compare the runs made after the pretraining study with those of the study."""
     rows = {name: load_rows(results / "pretraining-controls" / name / "pretraining") for name in CONTROLS}
     found, ten = curves(study(results)), curves([*study(results), *rows["adamw-again"], *rows["adamw-smooth-again"]])
     muon, decay, again, smooth = (next(iter(curves(each).values())) for each in rows.values())
@@ -54,7 +58,7 @@ def controls(results: Path) -> list[dict[str, Any]]:
 
 
 def study(results: Path) -> list[dict[str, Any]]:
-    """The rows of the pretraining study."""
+    """Load the rows of the pretraining study."""
     return load_rows(results / "pretraining-small" / "pretraining")
 
 
@@ -62,19 +66,33 @@ def _judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**asdict(claim), "holds": "yes" if claim.holds else "no"} for claim in claims(rows)]
 
 
+def columns(table: str, wanted: Sequence[str]) -> str:
+    """Return a table with its first column and those with the wanted headings.
+
+    >>> columns("| a | 0 | 1 |\\n|---|---|---|\\n| b | 2 | 3 |", ["1"])
+    '| a | 1 |\\n|---|---|\\n| b | 3 |'
+    """
+    head, _, *lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    chosen = [0, *(head.index(each) for each in wanted)]
+    kept = [f"| {' | '.join(line[i] for i in chosen)} |" for line in (head, *lines)]
+    return "\n".join([kept[0], "|---" * len(chosen) + "|", *kept[1:]])
+
+
 TABLES: dict[str, Callable[[Path], str]] = {
     "benchmarks": lambda results: benchmark_table(json.loads((results / "benchmarks.json").read_text())["rows"]),
     "regression": lambda results: regression_table(load_rows(results / "regression")),
+    "regression_short": lambda results: columns(regression_table(load_rows(results / "regression")), SHORT_ALPHAS),
     "pretraining": lambda results: listed(reported(study(results))),
     "tuning": lambda results: listed(tuned(study(results))),
     "claims": lambda results: listed(_judged(study(results))),
+    "claims_short": lambda results: listed(_judged(study(results))[:2]),
     "control": lambda results: control_table(load_rows(results / "spectral-control")),
     "controls": lambda results: listed(controls(results)),
 }
 
 
 def renewed(text: str, results: Path) -> str:
-    """`text` with what stands between the marks of each table replaced by the table."""
+    """Return `text` with every table between its marks made anew."""
     for name, make in TABLES.items():
         start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
         if start in text:
@@ -85,6 +103,7 @@ def renewed(text: str, results: Path) -> str:
 
 
 def renew(results: Path = ROOT / "results") -> None:
+    """Rewrite the tables of all pages."""
     for page in PAGES:
         path = ROOT / page
         write_text(path, renewed(path.read_text(), results))
