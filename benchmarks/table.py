@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +58,10 @@ def study(results: Path) -> list[dict[str, Any]]:
 
 
 def _judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{**asdict(claim), "holds": "yes" if claim.holds else "no"} for claim in claims(rows)]
+    return [
+        {"claim": each.claim, "measured": each.measured, "holds": "yes" if each.holds else "no"}
+        for each in claims(rows)
+    ]
 
 
 TABLES: dict[str, Callable[[Path], str]] = {

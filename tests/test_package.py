@@ -33,14 +33,15 @@ LAYERS = [
     ["__main__"],
 ]
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+LAB = ["engine", "lm", "paper", "diagnosis", "report"]  # in the same direction, inside lab
 
 
 def room(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-def imported_rooms(path: Path) -> set[str]:
-    """The rooms of the package that a file imports, wherever in it the import stands."""
+def imported_names(path: Path) -> set[str]:
+    """The dotted names of the package that a file imports, wherever in it the import stands."""
     package = ["entryclip", *path.relative_to(SOURCE).parts[:-1]]
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -53,8 +54,16 @@ def imported_rooms(path: Path) -> set[str]:
             )
             base = [part for part in base if part]
             names = [".".join([*base, name]) for name in names]
-        found |= {name.split(".")[1] for name in names if name.startswith("entryclip.")}
-    return found & LEVEL.keys()
+        found |= {name for name in names if name.startswith("entryclip.")}
+    return found
+
+
+def imported_rooms(path: Path) -> set[str]:
+    return {name.split(".")[1] for name in imported_names(path)} & LEVEL.keys()
+
+
+def imported_lab_rooms(path: Path) -> set[str]:
+    return {name.split(".")[2] for name in imported_names(path) if name.startswith("entryclip.lab.")} & set(LAB)
 
 
 FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__init__.py"]
@@ -66,9 +75,22 @@ def test_layers(path):
         assert LEVEL[other] <= LEVEL[room(path)], f"{path.name} imports {other}, which stands above it"
 
 
+@pytest.mark.parametrize("path", [path for path in FILES if room(path) == "lab"], ids=lambda path: path.stem)
+def test_layers_of_the_lab(path):
+    ours = path.relative_to(SOURCE / "lab").parts[0]
+    for other in imported_lab_rooms(path) if ours in LAB else ():
+        assert LAB.index(other) <= LAB.index(ours), f"lab/{ours} imports lab/{other}, which stands above it"
+
+
+def test_the_library_never_imports_the_lab():
+    importing = [path for path in FILES if room(path) not in ("lab", "cli") and "lab" in imported_rooms(path)]
+    assert importing == []
+
+
 def test_the_layer_test_sees_imports():
     assert imported_rooms(SOURCE / "clip.py") == {"arrays", "operators", "dtensor", "thresholds"}
     assert imported_rooms(SOURCE / "cli" / "report.py") >= {"lab"}
+    assert imported_lab_rooms(SOURCE / "lab" / "report" / "sections.py") == {"engine", "paper", "diagnosis", "report"}
 
 
 def run(code: str) -> str:

@@ -1,4 +1,4 @@
-"""`entryclip reproduce` and `entryclip sweep`: progress, claims, failures."""
+"""`entryclip reproduce` and `entryclip sweep`: run studies, show their progress, claims and failures."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +26,7 @@ Cluster = Annotated[str, arg(metavar="ADDRESS")]
 
 
 def _lists_experiments(command: Command) -> Command:
+    """Put the names of all studies into the command's help."""
     command.__doc__ = (command.__doc__ or "").replace("NAMES", ", ".join(paper.NAMES))
     return command
 
@@ -108,7 +109,7 @@ def sweep(
 
 @contextmanager
 def _options(out: Path, quick: bool, jobs: int, stale: str) -> Iterator["Options"]:
-    """Checked, and with a progress bar that shows the time to go."""
+    """Check the options of a command, and show a progress bar with the remaining time while it runs."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,

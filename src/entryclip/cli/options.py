@@ -1,4 +1,4 @@
-"""Options that several commands share, and how --help shows what is to be put in."""
+"""Types of options that several commands share, with the placeholder that --help shows for their value."""
 
 from pathlib import Path
 from typing import Annotated

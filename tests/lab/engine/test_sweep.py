@@ -1,7 +1,3 @@
-import dataclasses
-from dataclasses import dataclass
-from typing import Literal
-
 import pytest
 
 from entryclip import lab
@@ -30,44 +26,7 @@ def test_one_row_per_point_of_the_grid_and_row_of_the_experiment(tmp_path):
     assert sorted(unit["config"]["points"] for unit in units) == [7, 9]
 
 
-@pytest.mark.parametrize(
-    ("over", "words"),
-    [
-        ([], "nothing to sweep over: give --over field=v1,v2 with a field of tau, reach, points"),
-        (["tau"], "'tau' is not of the form field=value,value"),
-        (["tau="], "'tau=' is not of the form field=value,value"),
-        (["nope=1"], "operators has no field 'nope': choose from tau, reach, points"),
-        (["tau=x"], "tau = 'x' is not a number"),
-        (["points=1.5"], "points = '1.5' is not a whole number"),
-        (["tau=1,1.0"], "has the same value twice"),
-        (["tau=1", "tau=2"], "'tau' is given twice"),
-    ],
-)
-def test_bad_grids(over, words):
-    with pytest.raises(ValueError, match=words):
-        grid(OPERATORS, over)
-
-
 def test_a_value_out_of_range_is_refused_before_anything_runs(tmp_path):
     with pytest.raises(ValueError, match=r"tau=-1\.0: tau must be positive"):
         sweep(OPERATORS, grid(OPERATORS, ["tau=1,-1"]), tmp_path, Options())
     assert list(tmp_path.iterdir()) == []
-
-
-@dataclass(frozen=True)
-class Config:
-    kind: Literal["hard", "smooth"] = "hard"
-    on: bool = True
-    rate: float | None = None
-    names: tuple[str, ...] = ()
-
-
-def test_values_of_every_type():
-    study = dataclasses.replace(OPERATORS, config=Config)
-    found = grid(study, ["kind=hard,smooth", "on=true,false", "rate=none,0.5", "names=a:b,c"])
-    expected = {"kind": ["hard", "smooth"], "on": [True, False], "rate": [None, 0.5], "names": [("a", "b"), ("c",)]}
-    assert found == expected
-    with pytest.raises(ValueError, match="kind = 'soft' is not one of hard, smooth"):
-        grid(study, ["kind=soft"])
-    with pytest.raises(ValueError, match="on = '1' is not one of true, false"):
-        grid(study, ["on=1"])

@@ -1,4 +1,4 @@
-"""The look of all figures, and their two file formats."""
+"""The common style of all figures, and how they are saved: as SVG for the page and as PNG."""
 
 import io
 from pathlib import Path
@@ -41,7 +41,7 @@ _STYLE: Any = {
 
 
 def panels(count: int, *, rows: int = 1, width: float = 4.2, height: float = 3.2) -> tuple[Figure, list[Axes]]:
-    """A row of panels in the common style, or several rows, one after the other."""
+    """A figure with `rows` x `count` panels in the common style; the panels are listed row by row."""
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(width * count, height * rows), layout="constrained")
         axes = figure.subplots(rows, count, squeeze=False).ravel()
@@ -49,7 +49,7 @@ def panels(count: int, *, rows: int = 1, width: float = 4.2, height: float = 3.2
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write `name.svg` and `name.png`; the same figure gives the same bytes."""
+    """Write `name.svg` and `name.png` into the folder; the same figure gives the same bytes."""
     paths = []
     for suffix, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
         buffer = io.BytesIO()

@@ -1,4 +1,4 @@
-"""The one place that writes to the disk: whole or not at all, whatever happens in between."""
+"""Writing files whole or not at all, whatever happens in between; every file of results is written here."""
 
 import contextlib
 import errno
@@ -15,12 +15,12 @@ FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # no space, over the quota, ov
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Replace `path` by `data` in one step: a temporary file beside it, flushed to the disk, then renamed."""
+    """Replace the file `path` in one step: write a temporary file beside it, flush it to the disk, rename it."""
     write_stream(path, lambda file: file.write(data))
 
 
 def write_stream(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """As `write_bytes`, for what is too large to hold as bytes: `write` is given the open file."""
+    """Like `write_bytes`, for content too large to hold in memory: `write` is called with the open file."""
     with explained(path):
         _replace(path, write)
     _flush_folder(path.parent)
@@ -28,7 +28,7 @@ def write_stream(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """A full disk in one line that names `path` and the way out."""
+    """Turn the error of a full disk into one line that names `path` and the remedy."""
     try:
         yield
     except OSError as error:
@@ -38,7 +38,7 @@ def explained(path: Path) -> Iterator[None]:
 
 
 class _Stream:
-    """A file that remembers what the disk said: writers in C make something else of it."""
+    """A file that keeps the first error of its disk: writers in C, such as torch.save, replace it by another."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -81,7 +81,7 @@ def _write(file: BinaryIO, write: Callable[[Any], object]) -> None:
 
 
 def move(source: Path, path: Path) -> None:
-    """Give a finished file on the same disk its name, in one step; its content is on the disk before it has it."""
+    """Rename a finished file in one step, after its content has been flushed to the disk; both paths on one disk."""
     with source.open("rb") as file:
         os.fsync(file.fileno())
     os.replace(source, path)
@@ -89,22 +89,22 @@ def move(source: Path, path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """As `write_bytes`, in UTF-8."""
+    """Like `write_bytes`, for text in UTF-8."""
     write_bytes(path, text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Readable JSON; NaN and inf, which JSON does not have, are refused."""
+    """Write a value as indented JSON; NaN and inf, which JSON does not have, are a ValueError."""
     write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
 
 
 def write_sealed(path: Path, value: JsonObject) -> None:
-    """As `write_json`, with a checksum of `value` inside, for `read_sealed`."""
+    """Like `write_json`, with a checksum of `value` inside, which `read_sealed` compares."""
     write_json(path, {"checksum": checksum(value), **value})
 
 
 def read_sealed(path: Path) -> JsonObject:
-    """What `write_sealed` wrote. Anything else (cut off, a flipped bit, foreign) is a ValueError naming the file."""
+    """Read what `write_sealed` wrote. A file cut off, altered or not sealed is a ValueError that names it."""
     try:
         value = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
@@ -117,7 +117,7 @@ def read_sealed(path: Path) -> JsonObject:
 
 
 def checksum(value: Any) -> str:
-    """Of a JSON value, whatever the order of its keys.
+    """The SHA-256 of a JSON value, whatever the order of its keys.
 
     >>> checksum({"a": 1, "b": 2.5}) == checksum({"b": 2.5, "a": 1})
     True
@@ -127,10 +127,10 @@ def checksum(value: Any) -> str:
 
 @contextlib.contextmanager
 def locked(path: Path, *, wait: bool) -> Iterator[bool]:
-    """Hold the lock of `path`: True inside, or False where another process has it and we do not `wait`.
+    """Hold the lock of `path`; yields True, or False where another process has it and `wait` is not set.
 
-    The lock is the operating system's on a file beside `path`, so it ends with its process, however that ends. Whoever
-    holds it also clears what a killed writer of `path` left behind.
+    The operating system locks a file beside `path`, so that the lock ends with its process, however that ends. Whoever
+    holds it also removes the temporary files that a killed writer of `path` left behind.
     """
     from filelock import FileLock, Timeout
 
@@ -146,14 +146,14 @@ def locked(path: Path, *, wait: bool) -> Iterator[bool]:
             stale.unlink(missing_ok=True)
         yield True
     finally:
-        with contextlib.suppress(OSError):  # while it is held: a waiter sees that its file is gone and opens a new one
+        with contextlib.suppress(OSError):  # still locked: a waiting process notices and makes a new one
             os.unlink(lock.lock_file)
         lock.release()
 
 
 @contextlib.contextmanager
 def alone(path: Path, doing: str) -> Iterator[None]:
-    """Hold the lock of `path`, or say that another process is `doing` something in its folder."""
+    """Hold the lock of `path`; where another process has it, an OSError says that it is `doing` something there."""
     with locked(path, wait=False) as ours:
         if not ours:
             raise OSError(f"another process is {doing} {path.parent}: wait for it, or choose another --out")
@@ -161,7 +161,7 @@ def alone(path: Path, doing: str) -> Iterator[None]:
 
 
 def _flush_folder(folder: Path) -> None:
-    """Make the rename itself survive a crash; not every system can open a folder."""
+    """Make a rename in the folder survive a crash, on systems that can open a folder."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:

@@ -7,6 +7,7 @@ from typing import Any
 
 from .study import Study
 
+FieldValues = dict[str, Any]  # a value for each of some fields
 Grid = dict[str, list[Any]]  # the values of each field
 _KINDS = {int: "a whole number", float: "a number"}
 
@@ -29,7 +30,7 @@ def grid(study: Study[Any], texts: Sequence[str]) -> Grid:
     return found
 
 
-def single_values(study: Study[Any], texts: Sequence[str]) -> dict[str, Any]:
+def single_values(study: Study[Any], texts: Sequence[str]) -> FieldValues:
     """Read `field=value` for each field; none at all are allowed."""
     values = grid(study, texts) if texts else {}
     for field, several in values.items():

@@ -1,14 +1,14 @@
-"""Units on processes of this machine, joblib's own (loky): a death or a signal costs only what was under way."""
+"""Units on worker processes of this machine (joblib's loky): a crash or a signal loses only what was under way."""
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
-from typing import Any
 
 from .units import Outcome, Unit, fail
 
@@ -16,18 +16,18 @@ Work = Callable[[Unit], Outcome]
 
 
 def outcomes(units: list[Unit], work: Work, count: int) -> Iterator[Outcome]:
-    """The outcomes of `work` on up to `count` units at a time, as they come.
+    """Yield the outcomes of `work` on up to `count` units at a time, as they come.
 
-    Where a process dies, every unit that was under way is tried again alone, and one that kills its process again has
-    failed. A signal is answered when the processes have been stopped, not in the middle of something.
+    When a worker dies, every unit that was under way is tried again alone; a unit that kills its worker again has
+    failed. A signal is raised once the workers have been stopped, never in the middle of a step.
     """
-    with _signals_later() as asked:
+    with _signals_later() as received:
         waiting, suspects = list(units), list[Unit]()
-        while (waiting or suspects) and not asked:
+        while (waiting or suspects) and not received:
             alone = bool(suspects)
             batch, limit = (suspects, 1) if alone else (waiting, count)
             broken: list[Unit] = []
-            for unit, outcome in _run(batch, work, limit, asked):
+            for unit, outcome in _run(batch, work, limit, received):
                 if outcome is not None:
                     yield outcome
                 elif alone:
@@ -37,8 +37,8 @@ def outcomes(units: list[Unit], work: Work, count: int) -> Iterator[Outcome]:
             suspects = suspects if alone else broken
 
 
-def _run(queue: list[Unit], work: Work, count: int, asked: list[int]) -> Iterator[tuple[Unit, Outcome | None]]:
-    """Take units from the queue until it is empty, a process dies or a signal comes; None for what a death cut off."""
+def _run(queue: list[Unit], work: Work, count: int, received: list[int]) -> Iterator[tuple[Unit, Outcome | None]]:
+    """Work off the queue until it is empty, a worker dies or a signal comes; None marks a unit whose worker died."""
     from joblib.externals.loky import ProcessPoolExecutor
     from joblib.externals.loky.process_executor import BrokenProcessPool
 
@@ -46,10 +46,10 @@ def _run(queue: list[Unit], work: Work, count: int, asked: list[int]) -> Iterato
     running: dict[Future[Outcome], Unit] = {}
     dead = False
     try:
-        while (running or (queue and not dead)) and not asked:
+        while (running or (queue and not dead)) and not received:
             while queue and len(running) < count and not dead:
                 try:
-                    with _blocked(signal.SIGINT):  # a process inherits this: Ctrl-C is for us to answer
+                    with _blocked(signal.SIGINT):  # inherited by the workers: only this process answers Ctrl-C
                         future = executor.submit(_follow, work, queue[0], os.getpid())
                     running[future] = queue.pop(0)
                 except BrokenProcessPool:
@@ -57,20 +57,21 @@ def _run(queue: list[Unit], work: Work, count: int, asked: list[int]) -> Iterato
             for future in wait(running, timeout=0.1, return_when=FIRST_COMPLETED).done:
                 unit, cut_off = running.pop(future), isinstance(future.exception(), BrokenProcessPool)
                 dead |= cut_off
-                if not asked:
+                if not received:
                     yield unit, None if cut_off else future.result()
     finally:
         executor.shutdown(kill_workers=True)
 
 
 def _follow(work: Work, unit: Unit, parent: int) -> Outcome:
-    """In the process: do the work, and end with the parent, even where that is killed."""
+    """In a worker: do the work, and see to it that the worker ends when its parent does, even by kill -9."""
     if not any(thread.name == "follow" for thread in threading.enumerate()):
         threading.Thread(target=_end_with, args=(parent,), name="follow", daemon=True).start()
     return work(unit)
 
 
-def _end_with(parent: int) -> Any:
+def _end_with(parent: int) -> None:
+    """Watch the parent process, and exit when this process has another."""
     while os.getppid() == parent:
         time.sleep(0.2)
     os._exit(1)
@@ -78,28 +79,29 @@ def _end_with(parent: int) -> Any:
 
 @contextmanager
 def _signals_later() -> Iterator[list[int]]:
-    """A list that a first Ctrl-C or SIGTERM is put into; it is raised again on leaving."""
-    asked: list[int] = []
+    """Collect Ctrl-C and SIGTERM in the list that is yielded, and raise the first of them again on leaving."""
+    received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield asked
+        yield received
         return
     numbers = signal.SIGINT, signal.SIGTERM
-    before = {number: signal.signal(number, lambda number, _: asked.append(number)) for number in numbers}
+    before = {number: signal.signal(number, lambda number, _: received.append(number)) for number in numbers}
     try:
-        yield asked
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        if asked:
-            signal.raise_signal(asked[0])
+        if received:
+            signal.raise_signal(received[0])
 
 
 @contextmanager
 def _blocked(number: signal.Signals) -> Iterator[None]:
-    if not hasattr(signal, "pthread_sigmask"):
+    """Block a signal in this thread, and in the processes it starts; Windows has no such thing."""
+    if sys.platform == "win32":
         yield
         return
-    resource_tracker.ensure_running()  # the first process would start it, which unblocks the signals again
+    resource_tracker.ensure_running()  # started by the first worker, it would unblock the signals again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
     try:
         yield

@@ -1,6 +1,7 @@
 """Run units in parallel processes, here or on a cluster, so that nothing finished is ever lost or done twice."""
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -40,7 +41,7 @@ class Plan:
 
 
 def plan(units: Iterable[Unit], *, on_stale: OnStale = OnStale.REFUSE) -> Plan:
-    """Look at the disk. A file that is damaged or foreign is never used; one made by other code as `on_stale` says."""
+    """Look for the units' files. One that is damaged or foreign is never used, one of other code only to `KEEP`."""
     found, stale = Plan(), dict[str, int]()
     for unit in units:
         try:
@@ -61,7 +62,7 @@ def plan(units: Iterable[Unit], *, on_stale: OnStale = OnStale.REFUSE) -> Plan:
 
 
 def refusal(what: str, reasons: list[str]) -> str:
-    """Why results of other code or versions are not mixed with today's, and the way out."""
+    """The message that says why results are stale, and what the user can do."""
     return f"{what} made by {'; '.join(reasons)}: use --stale recompute or keep, or another folder with --out"
 
 
@@ -73,7 +74,7 @@ def execute(
     cluster: str | None = None,
     progress: Callable[[Outcome], object] = lambda _: None,
 ) -> list[Outcome]:
-    """Do the units on `jobs` processes (one per core), each on one thread; units of another process are waited for.
+    """Do the units on `jobs` processes (None: one per core), and wait for those that another command is doing.
 
     The results are files in the units' folders, which every process of a cluster must share.
     """
@@ -86,22 +87,20 @@ def execute(
                 progress(outcome)
             outcomes.append(outcome)
     place = {unit.path: i for i, unit in enumerate(units)}
-    return sorted(outcomes, key=lambda outcome: place[outcome.unit.path])  # however they came in
+    return sorted(outcomes, key=lambda outcome: place[outcome.unit.path])  # not in the order in which they ended
 
 
 def _parallel(
     units: list[Unit], wait: bool, jobs: int | None, backend: Backend, cluster: str | None
 ) -> Iterator[Outcome]:
-    """The outcomes as they come."""
+    """Yield the outcomes as they come: from a cluster, from this process, or from processes of this machine."""
     if not units:
         return
     if backend is not Backend.LOKY:
         from joblib import Parallel, delayed
 
         with _cluster(backend, cluster):
-            returns = (
-                "list" if backend is Backend.RAY else "generator_unordered"
-            )  # Ray's has no generator: all at the end
+            returns = "list" if backend is Backend.RAY else "generator_unordered"  # Ray's backend has no generator
             parallel = Parallel(n_jobs=-1, return_as=returns, batch_size=1, pre_dispatch="n_jobs")
             yield from parallel(delayed(_on_one_thread)(unit, wait) for unit in units)
     elif len(units) == 1:
@@ -112,14 +111,14 @@ def _parallel(
 
 @contextmanager
 def _cluster(backend: Backend, cluster: str | None) -> Iterator[None]:
-    """joblib's own backend of that name; `cluster` is the address of its scheduler, or one is started here."""
+    """Make joblib use a cluster; `cluster` is the address of its scheduler, None starts one on this machine."""
     from joblib import parallel_config
 
     if backend is Backend.DASK:
         from distributed import Client
 
         with Client(cluster) as client, parallel_config(backend="dask"):  # type: ignore[no-untyped-call]
-            client.run(_nothing)  # joblib takes the workers that are there: wait for them
+            client.run(_nothing)  # joblib counts the workers once: wait until one has answered
             yield
     else:
         import ray
@@ -135,8 +134,10 @@ def _cluster(backend: Backend, cluster: str | None) -> Iterator[None]:
 
 
 def cores() -> int:
-    """Those this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """The number of cores that this process may use."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _nothing() -> None:
@@ -144,7 +145,7 @@ def _nothing() -> None:
 
 
 def _on_one_thread(unit: Unit, wait: bool) -> Outcome:
-    """On one thread, as everywhere, so that the numbers are the same to the bit."""
+    """Do a unit on one thread of torch, so that its numbers are the same to the bit wherever it runs."""
     import torch
 
     threads = torch.get_num_threads()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .files import checksum
-from .grid import Grid, typed
+from .grid import FieldValues, Grid, typed
 from .provenance import config_hash
 from .reproduce import Options, announce, together
 from .runner import Backend, execute, plan
@@ -19,7 +19,7 @@ from .units import Outcome, State, Unit, collect, first_units
 class Point(NamedTuple):
     """One combination of values, and the study's units there."""
 
-    values: dict[str, Any]
+    values: FieldValues
     units: list[Unit]
 
 
@@ -55,7 +55,7 @@ def sweep(
     return folder, failed
 
 
-def _point(study: Study[Any], base: Any, values: dict[str, Any], results: Path) -> Point:
+def _point(study: Study[Any], base: Any, values: FieldValues, results: Path) -> Point:
     try:
         config = dataclasses.replace(base, **values)
     except (ValueError, TypeError) as error:
@@ -68,7 +68,7 @@ def _rows(point: Point) -> Sequence[Row]:
     return [_labelled(point.values, row) for part in collect(point.units) for row in part.rows]
 
 
-def _labelled(values: dict[str, Any], row: Row) -> Row:
+def _labelled(values: FieldValues, row: Row) -> Row:
     """A swept field keeps its name unless the row has one of that name; several values are one text, as typed."""
     front = {f"config.{key}" if key in row else key: value for key, value in values.items()}
     return {key: typed(value) if isinstance(value, tuple) else value for key, value in front.items()} | row

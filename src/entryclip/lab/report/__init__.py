@@ -45,7 +45,7 @@ def write_page(results: Path) -> Path:
 
 
 def _palette(sections: list[Section]) -> str:
-    """The figures' colours, for a light page and for a dark one."""
+    """CSS that gives every colour of the figures its value on a light and on a dark page."""
     colours = sorted({colour for section in sections for figure in section.figures for colour in figure.colours})
     light = "".join(f"{variable(colour)}:{colour};" for colour in colours)
     dark = "".join(f"{variable(colour)}:{in_the_dark(colour)};" for colour in colours)

@@ -1,4 +1,4 @@
-"""Figures inside the page: SVG with unique ids, colours that change with the page's, and nothing that could run.
+"""Figures inside the page: SVG with unique ids, colours for a light and a dark page, and nothing that could run.
 
 Only elements, attributes and properties known to be harmless come through; the rest is dropped.
 """
@@ -25,7 +25,7 @@ _COLOUR = re.compile(r"#[0-9a-fA-F]{6}\b")
 
 
 def inline(path: Path, prefix: str) -> tuple[str, set[str]]:
-    """The figure as markup with ids that start with `prefix`, and the colours in it, as `variable` names them."""
+    """The figure as markup whose ids start with `prefix` and whose colours are CSS variables, and those colours."""
     try:
         root = ElementTree.fromstring(path.read_bytes())
     except ElementTree.ParseError as error:
@@ -41,12 +41,12 @@ def inline(path: Path, prefix: str) -> tuple[str, set[str]]:
 
 
 def variable(colour: str) -> str:
-    """The name under which the page keeps a colour: one value in the light, another in the dark."""
+    """The CSS variable of a colour: the page gives it one value in the light and another in the dark."""
     return f"--c{colour[1:].lower()}"
 
 
 def in_the_dark(colour: str) -> str:
-    """Greys turned over, hues made lighter: as far from a dark page as the colour is from a white one.
+    """The colour for a dark page, with about the contrast it has on a white one: greys inverted, hues lightened.
 
     >>> in_the_dark("#000000"), in_the_dark("#ffffff"), in_the_dark("#1f5fa8")
     ('#ebebeb', '#1a1d21', '#619de2')
@@ -54,7 +54,7 @@ def in_the_dark(colour: str) -> str:
     red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
     hue, light, saturation = colorsys.rgb_to_hls(red, green, blue)
     if light > 0.99:
-        return "#1a1d21"  # the page's own
+        return "#1a1d21"  # the background of the dark page
     light = 0.92 - 0.8 * light if saturation < 0.1 else 0.4 + 0.6 * light
     return "#" + "".join(f"{round(255 * part):02x}" for part in colorsys.hls_to_rgb(hue, light, saturation))
 

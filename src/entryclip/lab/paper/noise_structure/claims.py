@@ -18,7 +18,7 @@ _NEARLY_ALL = 0.9
 
 
 def claims(rows: Sequence[Row]) -> list[Claim]:
-    """The paper's about R-hat, tails and correlation; then about clipping here and there."""
+    """The paper's claims about R-hat, correlation and tails; then whether R-hat says where clipping helps."""
     stages = by_stage(rows)
     return [*_localization(stages), *_spectrum(stages, rho_of_gaussian(rows)), *_tails(stages), *_clipping(rows)]
 
@@ -33,9 +33,9 @@ def by_stage(rows: Iterable[Row]) -> Stages:
 
 
 def rho_of_gaussian(rows: Iterable[Row]) -> dict[tuple[int, int], tuple[float, float]]:
-    """Where rho lies with 95 % probability for Gaussian noise of one size, by shape of the matrix.
+    """The 95 % band of Spearman's rho for Gaussian noise of one size, by shape of the matrix.
 
-    The variance of its transform is Bonett and Wright's (2000), at as many samples as the probe had.
+    The variance of rho's Fisher transform is Bonett and Wright's (2000), at as many samples as the probe had.
     """
     found = {}
     for row in rows:
@@ -47,6 +47,7 @@ def rho_of_gaussian(rows: Iterable[Row]) -> dict[tuple[int, int], tuple[float, f
 
 
 def _localization(stages: Stages) -> list[Claim]:
+    """R-hat early and late in training, and along deeper directions."""
     first, last = min(stages), max(stages)
     early, late = stages[first].values(), stages[last].values()
     below = [row["r_hat"][0] < row["low"][0] for row in early]
@@ -76,6 +77,7 @@ def _localization(stages: Stages) -> list[Claim]:
 
 
 def _spectrum(stages: Stages, gaussian: dict[tuple[int, int], tuple[float, float]]) -> list[Claim]:
+    """Whether single entries drive sigma_1, over all matrices and stages."""
     every = [row for those in stages.values() for row in those.values()]
     samples, spiked = sum(row["samples"] for row in every), sum(row["spikes"] for row in every)
     often = [row["spiked"] > 0.1 for row in every]
@@ -140,7 +142,7 @@ def _clipping(rows: Sequence[Row]) -> list[Claim]:
 
 
 def final_losses(rows: Iterable[Row]) -> dict[str, ArmLosses]:
-    """By method, arm and seed; runs that diverged are infinite."""
+    """The final losses of the clipped runs, by method, arm and seed; inf where a run diverged."""
     found: dict[str, ArmLosses] = {}
     for row in rows:
         if row["kind"] == "clipped":
@@ -150,7 +152,7 @@ def final_losses(rows: Iterable[Row]) -> dict[str, ArmLosses]:
 
 
 def difference(losses: ArmLosses, arm: str, other: str) -> Interval:
-    """Mean final loss of an arm less another's, over the seeds of both."""
+    """The mean final loss of an arm less that of another, over the seeds of both."""
     seeds = sorted(set(losses[arm]) & set(losses[other]))
     return student_interval(np.array([losses[arm][seed] - losses[other][seed] for seed in seeds]))
 

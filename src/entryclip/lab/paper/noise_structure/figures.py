@@ -67,7 +67,7 @@ def _real(rows: Sequence[Row]) -> "Figure":
 
 
 def _marginal(axis: "Axes", row: Row) -> None:
-    """Density of |E| in scales, in bins of a factor 2^(1/4), and Gaussian noise's."""
+    """The density of |E| in units of the scale, in bins of a factor 2^(1/4), beside that of Gaussian noise."""
     low, high, count = (np.array(row[key], float) for key in ("from", "to", "count"))
     edges = 2.0 ** np.arange(-4, math.log2(high[-1]) + 0.25, 0.25)
     heights, _ = np.histogram(np.sqrt(low * high), edges, weights=count)
@@ -81,7 +81,7 @@ def _marginal(axis: "Axes", row: Row) -> None:
 
 
 def _scatter(axis: "Axes", row: Row) -> None:
-    """Both over their medians, with a tick at every doubling."""
+    """The largest entry against sigma_1, both over their medians, with a tick at every doubling."""
     from matplotlib.ticker import FormatStrFormatter
 
     x, y = (np.array(row[key]) / np.median(row[key]) for key in ("largest", "sigma"))
@@ -114,12 +114,12 @@ def _r_hat(rows: Sequence[Row]) -> "Figure":
 
 
 def _legend(axis: "Axes", stages: Stages) -> None:
-    """Above the panel: in it are points."""
+    """A legend above the panel, where it covers no points."""
     axis.legend(frameon=False, ncols=len(stages), fontsize=9, loc="lower right", bbox_to_anchor=(1, 1), borderpad=0)
 
 
 def _over_matrices(axis: "Axes", stages: Stages, names: Sequence[str], key: str, k: int | None = None) -> None:
-    """A point for every matrix at every stage: what a row has under `key`, or the k-th of it."""
+    """Draw a point for every matrix at every stage: the value of `key` in its row, or the k-th number of that list."""
     for colour, (step, those) in zip(_colours(stages), stages.items(), strict=True):
         there = [i for i, name in enumerate(names) if name in those]
         points = [those[names[i]][key] if k is None else those[names[i]][key][k - 1] for i in there]
@@ -141,7 +141,7 @@ def _kind(name: str) -> str:
 
 
 def _ordered(stages: Stages) -> list[str]:
-    """Matrices of a kind together, then by layer."""
+    """The names of all matrices, those of a kind together, then by layer."""
     names = dict.fromkeys(name for those in stages.values() for name in those)
     kinds = [*_KINDS, "others"]
     return sorted(names, key=lambda name: kinds.index(_kind(name)))

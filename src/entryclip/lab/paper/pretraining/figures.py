@@ -32,7 +32,7 @@ def figures(rows: Sequence[Row]) -> "Mapping[str, Figure]":
 
 
 def _result(found: dict[str, Curves]) -> "Figure":
-    """Above the whole run, below its last fifth: there the curves part."""
+    """Draw the whole runs, and below them their last fifth, where the curves differ."""
     from ...engine.figures import panels
 
     families = {name: those for name, methods in _FAMILIES.items() if (those := [m for m in methods if m in found])}
@@ -51,8 +51,9 @@ def _result(found: dict[str, Curves]) -> "Figure":
 
 
 def _enlarge(axis: "Axes", there: dict[str, Curves], baseline: Curves | None) -> None:
-    """The last fifth, with the level to reach; a method far above it is out of sight."""
-    baseline = None if baseline is None or math.isnan(baseline.final.mean()) else baseline  # diverged: no level
+    """Draw the last fifth, with the baseline's final loss; a method far above it is out of the frame."""
+    if baseline is not None and math.isnan(baseline.final.mean()):
+        baseline = None  # it diverged and has no final loss
     end = max(each.tokens[-1] for each in there.values()) / 1e6
     late = []
     for method, each in there.items():
@@ -73,8 +74,11 @@ def _enlarge(axis: "Axes", there: dict[str, Curves], baseline: Curves | None) ->
 
 
 def _against(method: str, each: Curves, baseline: Curves | None) -> tuple[Array, str]:
-    """A method's mean curve, and its name with the speedup. Both are over the seeds that the baseline has, too: where
-    these are not all of the baseline's, the curve is moved by as much as its final loss over them is off."""
+    """A method's mean curve, and its name with the speedup, both over the seeds that the baseline has as well.
+
+    Where the baseline has more seeds, the curve is moved by the difference of the baseline's final loss over all its
+    seeds and over the common ones, so that it crosses the drawn level where it reaches the loss of its own seeds.
+    """
     if baseline is None:
         return each.losses.mean(0), METHOD_NAMES[method]
     curve, level = paired(baseline, each)
@@ -108,7 +112,7 @@ def _sweep(rows: Sequence[Row]) -> "Figure":
 
 
 def _doublings(axis: "Axes", rates: list[float]) -> None:
-    """Marks at the least rate, twice that, and so on."""
+    """A logarithmic axis with ticks at the least rate, twice that, and so on."""
     least = min(rates)
     marks = [least * 2**i for i in range(1 + math.floor(math.log2(max(rates) / least) + 1e-6))]
     axis.set_xscale("log", base=2)
@@ -120,7 +124,7 @@ def _finite(trials: list[Trial]) -> list[Trial]:
 
 
 def _rates(axis: "Axes", method: str, trials: list[Trial]) -> None:
-    """A line over the rates at the level that most trials had, crosses for the others, a ring around the best."""
+    """Draw a line over the rates at the commonest level, crosses for other levels, a ring around the best trial."""
     levels = [trial.level for trial in trials]
     usual = max(levels, key=levels.count)
     line = [trial for trial in trials if trial.level == usual]

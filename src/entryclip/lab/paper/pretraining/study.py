@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from ...engine.study import Piece, Row
 from ...lm.data.default import data_folder
@@ -109,9 +109,22 @@ class PretrainingConfig:
 
     def settings(self, method: str, *, lr: float, level: float | None, seed: int) -> Settings:
         """The settings of one run."""
-        own = {"data", "methods", "rates", "level", "trials", "tuning_steps", "seed", "seeds", "headline_seeds"}
-        common: dict[str, Any] = {key: value for key, value in vars(self).items() if key not in own}
-        return Settings(method=method, lr=lr, level=level, seed=seed, **common)
+        return Settings(
+            method=method,
+            lr=lr,
+            level=level,
+            seed=seed,
+            model=self.model,
+            other_lr=self.other_lr,
+            weight_decay=self.weight_decay,
+            other_decay=self.other_decay,
+            steps=self.steps,
+            sequences=self.sequences,
+            length=self.length,
+            eval_every=self.eval_every,
+            eval_tokens=self.eval_tokens,
+            compile=self.compile,
+        )
 
 
 def units(config: PretrainingConfig) -> list[Piece]:
