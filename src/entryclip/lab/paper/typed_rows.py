@@ -1,7 +1,7 @@
 """Rows with named and typed fields: studies measure, draw and judge these, and save them as plain dictionaries."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Self
 
 from ..engine.study import Row
@@ -32,6 +32,5 @@ class TypedRow:
     @classmethod
     def from_rows(cls, rows: Sequence[Row]) -> list[Self]:
         """Read the `rows` that have this class's defaults, such as its `kind`; all rows where it has no defaults."""
-        names = [field.name for field in fields(cls)]
-        fixed = {name: getattr(cls, name) for name in names if hasattr(cls, name)}
+        fixed = {field.name: field.default for field in fields(cls) if field.default is not MISSING}
         return [cls(**row) for row in rows if fixed.items() <= row.items()]
