@@ -16,8 +16,10 @@ def lazy_attributes(
     names       further attributes: name -> (submodule, name in it)
 
     >>> __getattr__, __dir__ = lazy_attributes("entryclip.lab.lm", ["model"], {"Config": ("model.config", "GPTConfig")})
-    >>> __dir__(), __getattr__("Config").__name__
-    (['Config', 'model'], 'GPTConfig')
+    >>> __dir__()
+    ['Config', 'model']
+    >>> __getattr__("Config").__name__
+    'GPTConfig'
     """
     found = dict(names or {})
 

@@ -80,8 +80,10 @@ class Tokens:
     >>> _ = write_shard(folder / "train_000001.bin", np.arange(5, dtype=np.uint16))
     >>> _ = write_shard(folder / "train_000002.bin", np.arange(5, 8, dtype=np.uint16))
     >>> tokens = Tokens.open(folder, "train", vocabulary=8)
-    >>> len(tokens), tokens.read(3, 7).tolist()
-    (8, [3, 4, 5, 6])
+    >>> len(tokens)
+    8
+    >>> tokens.read(3, 7).tolist()
+    [3, 4, 5, 6]
     """
 
     def __init__(self, paths: list[Path]) -> None:

@@ -27,8 +27,10 @@ class Tokenizer:
     separator   the token before each document, which is the last of the vocabulary
 
     >>> t = bytes_tokenizer()
-    >>> [tokens.tolist() for tokens in t.encode(["ab", "é"])], t.separator, t.vocabulary
-    ([[97, 98], [195, 169]], 256, 257)
+    >>> [tokens.tolist() for tokens in t.encode(["ab", "é"])]
+    [[97, 98], [195, 169]]
+    >>> t.separator, t.vocabulary
+    (256, 257)
     """
 
     name: str
