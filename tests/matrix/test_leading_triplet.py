@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from entryclip.matrix.singular import leading_triplet
+from entryclip.matrix.singular import leading_triplet, top_singular
 
 G = torch.Generator().manual_seed(0)
 
@@ -30,3 +30,13 @@ def test_the_triplet_against_a_full_svd(shape, kind):
     assert float(u @ x @ v) == pytest.approx(sigma, rel=1e-4)
     if kind in ("spike", "zero but one"):
         assert float((u * u).max() * (v * v).max()) > 0.9
+
+
+def test_it_agrees_with_top_singular():
+    """Both are the same iteration, with blocks of another size: equal where the direction stands out."""
+    x = gaussian(400, 500)
+    x[7, 11] = 300.0
+    fast, exact = leading_triplet(x), top_singular(x)
+    assert fast.sigma == pytest.approx(float(exact.s), rel=1e-5)
+    assert abs(float(fast.u @ exact.u[:, 0])) == pytest.approx(1, abs=1e-5)
+    assert abs(float(fast.v @ exact.v[:, 0])) == pytest.approx(1, abs=1e-5)

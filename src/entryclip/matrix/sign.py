@@ -19,7 +19,8 @@ _INF, _NAN = float("inf"), float("nan")
 def msign(x: Array, method: str | Sequence[Quintic] = "newton_schulz", *, dtype: Any = None) -> Array:
     """Compute the matrix sign U V^T of each matrix x = U S V^T of `x`, (..., m, n). Zero stays zero.
 
-    method          how:
+    `method` is one of:
+
     newton_schulz   Jordan's five quintic steps, Muon's own: singular values in [.68, 1.14] (1.21 for small ones)
     polar_express   five optimised steps: [.86, 1.14]
     exact           iterations to the precision of the dtype; singular values below 8 eps of the norm end in [0, 1]
