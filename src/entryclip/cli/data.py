@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import arg
 
-from ..lab.lm.extras import check_packages
 from .options import Folder
 from .terminal import say
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from ..lab.lm.data.manifest import DataProgress, Manifest
 
 Shards = Annotated[int, arg(metavar="N")]
-_PACKAGES = {"experiments": ("filelock", "rich")}
 
 
 def prepare(
@@ -41,7 +39,6 @@ def prepare(
         shard_tokens: tokens per shard
         gpt2_files: the folder of encoder.json and vocab.bpe, where tiktoken cannot fetch them
     """
-    check_packages("entryclip data prepare", _PACKAGES)
     from ..lab.lm.data.prepare import prepare as run
 
     sized = partial(run, val_every=val_every, shard_tokens=shard_tokens)
@@ -59,7 +56,6 @@ def fineweb(*, out: Folder, shards: Shards = 10) -> int:
         out: the folder for the shards and their manifest
         shards: training shards of 100M tokens, 200 MB each; there are 103
     """
-    check_packages("entryclip data fineweb", {**_PACKAGES, "lm": ("huggingface_hub",)})
     from ..lab.lm.data.fineweb import fetch
 
     with _progress() as progress:

@@ -13,7 +13,6 @@ import tyro
 from tyro.conf import arg
 
 from ..lab.engine.files import alone
-from ..lab.lm.extras import check_packages
 from ..lab.lm.train.settings import Settings
 from ..lab.lm.train.training_methods import TRAINING_METHODS
 from .options import Folder
@@ -29,7 +28,6 @@ PRESETS: dict[str, Callable[..., Settings]] = {
     "snapshot": Settings.snapshot,
     "quick": Settings.quick,
 }
-_PACKAGES = {"experiments": ("filelock", "matplotlib", "rich"), "lm": ("safetensors",)}
 
 
 def _changes() -> Any:
@@ -82,7 +80,6 @@ def train(
         stale: whether to continue from a checkpoint of other code or package versions
         changes: settings that differ from the preset's
     """
-    check_packages("entryclip train", {**_PACKAGES, **({"tensorboard": ("tensorboard",)} if tensorboard else {})})
     from ..lab.lm.train.distributed import connected_processes
     from ..lab.lm.train.run import Run
 

@@ -24,7 +24,7 @@ def load(folder: str | PathLike[str]) -> "pandas.DataFrame":
     try:
         import pandas
     except ImportError as error:
-        raise ImportError("frames need pandas: pip install 'entryclip[experiments]'") from error
+        raise ImportError("frames need pandas: pip install 'entryclip[lab]'") from error
     if not (Path(folder) / "rows.jsonl").exists():
         raise FileNotFoundError(
             f"no rows in {folder}: it is one experiment's folder, as out/operators, once it has run"
