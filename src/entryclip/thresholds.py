@@ -33,7 +33,7 @@ class Step:
 
 @runtime_checkable
 class Rule(Protocol):
-    """What every threshold rule offers; `entryclip.testing.check_rule` checks a rule of your own."""
+    """The interface of threshold rules; `entryclip.testing.check_rule` checks one of your own."""
 
     @property
     def has_memory(self) -> bool: ...

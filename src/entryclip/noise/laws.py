@@ -26,7 +26,7 @@ Shape = tuple[int, ...]
 
 
 class TensorOptions(TypedDict):
-    """Where and in which precision a sample is made: keywords of torch's factory functions."""
+    """The device and dtype of a sample, as keywords of torch's factory functions."""
 
     device: torch.device
     dtype: torch.dtype
