@@ -10,13 +10,14 @@ from entryclip.cli import main
 @pytest.mark.parametrize(
     ("arguments", "package", "words"),
     [
-        (["train", "--quick"], "safetensors", "entryclip train needs the package safetensors: [lm]"),
-        (["train", "--quick"], "matplotlib", "entryclip train needs the package matplotlib: [experiments]"),
+        (["train", "--quick"], "safetensors", "train needs safetensors: [lm]"),
+        (["train", "--quick"], "matplotlib", "train needs matplotlib: [lab]"),
         (["train", "--quick", "--tensorboard"], "tensorboard", "the package tensorboard: [tensorboard]"),
-        (["data", "prepare"], "rich", "entryclip data prepare needs the package rich: [experiments]"),
-        (["data", "prepare", "a.txt"], "tokenizers", "turning text into tokens needs the package tokenizers: [lm]"),
-        (["data", "prepare", "a.txt", "--tokenizer", "gpt2"], "tiktoken", "needs the package tiktoken: [lm]"),
-        (["data", "fineweb", "--out", "new"], "huggingface_hub", "needs the package huggingface_hub: [lm]"),
+        (["data", "prepare"], "rich", "data needs rich: [lab]"),
+        (["data", "prepare", "a.txt"], "tokenizers", "data needs tokenizers: [lm]"),
+        (["data", "prepare", "a.txt", "--tokenizer", "gpt2"], "tiktoken", "data needs tiktoken: [lm]"),
+        (["data", "fineweb", "--out", "new"], "huggingface_hub", "data needs huggingface_hub: [lm]"),
+        (["reproduce", "operators"], "joblib", "reproduce needs joblib: [lab]"),
     ],
 )
 def test_a_missing_package_is_one_line_that_names_the_extra(tmp_path, monkeypatch, capsys, arguments, package, words):

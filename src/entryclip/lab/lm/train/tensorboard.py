@@ -1,5 +1,6 @@
 """Scalars of a training run for TensorBoard."""
 
+import importlib
 from typing import Any
 
 from ..extras import import_extra
@@ -13,7 +14,8 @@ class TensorBoardWriter:
     """
 
     def __init__(self, run: Run) -> None:
-        board = import_extra("torch.utils.tensorboard", "--tensorboard", extra="tensorboard")
+        import_extra("tensorboard", "--tensorboard", extra="tensorboard")
+        board = importlib.import_module("torch.utils.tensorboard")
         self.run, self._written = run, len(run.rows)
         self._writer: Any = board.SummaryWriter(str(run.folder / "tensorboard"), purge_step=run.trainer.done)
 
