@@ -11,7 +11,7 @@ from processes import on_processes
 from torch import nn
 
 from entryclip.diagnostics import probe
-from entryclip.lab.lm.model.gpt import GPT, Config
+from entryclip.lab.lm import GPT, Config
 
 
 def tokens(count, length=24):

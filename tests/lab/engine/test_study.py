@@ -14,15 +14,13 @@ from entryclip.lab.engine.store import Failure, Record, load_record, save_record
 from entryclip.lab.engine.study import Claim, DataSource
 from entryclip.lab.paper import NAMES, find
 
-CONVERTED = [name for name in NAMES if "<lambda>" not in find(name).claims.__qualname__]
 
-
-@pytest.mark.parametrize("name", CONVERTED)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_study_is_pickled_by_name(name):
     study = find(name)
     assert pickle.loads(pickle.dumps(study)) == study
     assert study.name == name
-    assert study.config.quick() != study.config()
+    assert study.config.quick() != study.config() or name == "operators"  # which takes no time
 
 
 def test_a_study_has_one_unit_no_tables_and_no_data_unless_it_says_so():
