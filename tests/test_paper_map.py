@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from entryclip.lab import paper as experiments
+from entryclip.lab import paper
 
 HERE = Path(__file__).parent
 LABELS = (HERE / "paper_labels.txt").read_text().split()
@@ -36,4 +36,4 @@ def test_what_is_named_as_done_exists():
         for name in re.findall(r"`entryclip\.(\w+)", cells[3]):
             assert hasattr(importlib.import_module("entryclip"), name), f"{label}: entryclip.{name}"
         for name in re.findall(r"`entryclip reproduce ([\w-]+)", cells[3]):
-            assert name in experiments.NAMES, f"{label}: {name}"
+            assert name in paper.NAMES, f"{label}: {name}"

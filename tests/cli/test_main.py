@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from entryclip.cli import extras, main
-from entryclip.lab import paper as experiments
+from entryclip.lab import paper
 
 COMMANDS = "reproduce, sweep, train, diagnose, theory, report, data"
 
@@ -15,7 +15,7 @@ COMMANDS = "reproduce, sweep, train, diagnose, theory, report, data"
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["reproduce", "nope"], f"unknown experiment 'nope': choose from {', '.join(experiments.NAMES)}, or all"),
+        (["reproduce", "nope"], f"unknown study 'nope': choose from {', '.join(paper.NAMES)}, or all"),
         (["reproduce", "operators", "--out", "FILE"], "is a file: choose a folder with --out"),
         (["reproduce", "operators", "--out", "FILE/UNDER"], "Not a directory): choose another with --out"),
         (["reproduce", "operators", "--out", "/proc/nowhere"], "cannot make the folder /proc/nowhere"),
@@ -25,14 +25,14 @@ COMMANDS = "reproduce, sweep, train, diagnose, theory, report, data"
         (["reproduce", "operators", "--jobs", "1.5"], "--jobs: must be a whole number, got '1.5'"),
         (["reproduce", "operators", "--jobs"], "Missing value for argument '--jobs'"),
         (["reproduce", "operators", "--job", "3"], "Unrecognized options: --job, 3; Perhaps you meant: --jobs N"),
-        (["reproduce"], f"Missing from entryclip reproduce: EXPERIMENT an experiment ({', '.join(experiments.NAMES)})"),
+        (["reproduce"], f"Missing from entryclip reproduce: STUDY a study ({', '.join(paper.NAMES)})"),
         (["nope"], f"Unrecognized options: nope; Available subcommands: {COMMANDS}"),
         ([], f"Expected one of {{{COMMANDS}}}; For full helptext, run entryclip --help"),
         (["data"], "Expected one of {prepare, fineweb}"),
         (["data", "prepare", "--val-every", "x"], "--val-every: must be a whole number, got 'x'"),
         (["report", "EMPTY"], "no results in"),
         (["report", "FILE"], "is a file: choose the folder of the results"),
-        (["sweep", "nope", "--over", "a=1"], "unknown experiment 'nope'"),
+        (["sweep", "nope", "--over", "a=1"], "unknown study 'nope'"),
         (["sweep", "operators", "--over", "a=1"], "operators has no field 'a': choose from tau, reach, points"),
         (["sweep", "operators", "--over", "tau=1", "--over", "tau=2"], "'tau' is given twice"),
         (["sweep", "operators", "--over", "tau=-1", "--out", "NEW"], "tau=-1.0: tau must be positive"),

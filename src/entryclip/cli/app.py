@@ -6,9 +6,9 @@ import tyro
 
 from .data import fineweb, prepare
 from .diagnose import diagnose
-from .experiments import reproduce, sweep
 from .parsing import Command, deferred, parse
 from .report import report
+from .studies import reproduce, sweep
 from .theory import theory
 from .train import train
 

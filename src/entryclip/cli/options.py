@@ -8,7 +8,7 @@ from tyro.conf import arg
 from ..lab.engine.runner import OnStale, cores
 
 Folder = Annotated[Path, arg(metavar="FOLDER")]
-Experiment = Annotated[str, arg(metavar="EXPERIMENT")]
+StudyName = Annotated[str, arg(metavar="STUDY")]
 Jobs = Annotated[int, arg(metavar="N")]
 Stale = Annotated[str, arg(metavar="{" + ",".join(OnStale) + "}")]
 ONE_PER_CORE = cores()  # jobs, unless told otherwise

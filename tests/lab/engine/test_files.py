@@ -75,7 +75,7 @@ def test_a_lock_ends_with_its_process_however_that_ends(tmp_path):
 
 
 def test_a_file_over_the_limit_is_said_and_leaves_the_old_one(tmp_path):
-    """RLIMIT_FSIZE stands in for a disk without space; the real thing is in experiments/test_runner.py."""
+    """RLIMIT_FSIZE stands in for a disk without space; the real thing is in test_runner.py."""
     path = tmp_path / "a.txt"
     files.write_text(path, "old")
     code = f"""

@@ -16,7 +16,7 @@ def test_rows_become_a_frame_and_what_diverged_never_wins(tmp_path):
 
 
 def test_a_folder_without_rows_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no rows in .*: it is one experiment's folder"):
+    with pytest.raises(FileNotFoundError, match=r"no rows in .*: it is one study's folder"):
         lab.load(tmp_path)
     (tmp_path / "rows.jsonl").write_text('{"a": 1}\n{"a"')
     with pytest.raises(ValueError, match=r"rows\.jsonl is damaged"):

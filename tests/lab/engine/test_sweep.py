@@ -9,7 +9,7 @@ from entryclip.lab.engine.sweep import sweep
 OPERATORS = lab.paper.find("operators")
 
 
-def test_one_row_per_point_of_the_grid_and_row_of_the_experiment(tmp_path):
+def test_one_row_per_point_of_the_grid_and_row_of_the_study(tmp_path):
     lines = []
     points = {"points": [7, 9], "tau": [2.0]}
     folder, failed = sweep(OPERATORS, points, tmp_path, Options(jobs=1, say=lines.append))

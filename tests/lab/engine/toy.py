@@ -77,13 +77,13 @@ STUDY = Study(
 
 def register():
     """Make `entryclip` know this study, in this process."""
-    experiments = sys.modules["entryclip.lab.paper"]
+    paper = sys.modules["entryclip.lab.paper"]
 
     sys.modules["entryclip.lab.paper.toy"] = sys.modules[__name__]
-    experiments.NAMES = (*experiments.NAMES, "toy")
+    paper.NAMES = (*paper.NAMES, "toy")
 
 
-# Every Python process reads this first: the toy is registered when, and only when, the experiments are imported.
+# Every Python process reads this first: the toy is registered when, and only when, the studies are imported.
 SITE = """
 import importlib.util, sys
 

@@ -55,7 +55,7 @@ def test_reproduce_leaves_rows_figures_and_record(tmp_path):
 
 
 def test_bad_input():
-    with pytest.raises(ValueError, match="unknown experiment 'nope': choose from operators"):
+    with pytest.raises(ValueError, match="unknown study 'nope': choose from operators"):
         paper.find("nope")
     with pytest.raises(ValueError, match="tau must be positive"):
         study.OperatorsConfig(tau=-1.0)

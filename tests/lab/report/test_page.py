@@ -20,7 +20,7 @@ OPERATORS, LEARNING_RATE = find("operators"), find("learning-rate")
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Results of one experiment and one sweep, to be copied."""
+    """Results of one study and one sweep, to be copied."""
     folder = tmp_path_factory.mktemp("made")
     reproduce(OPERATORS, folder)
     sweep(OPERATORS, {"points": [7, 9]}, folder, Options(jobs=1))
@@ -96,7 +96,7 @@ def test_a_damaged_figure_is_named(results, content):
         write_page(results)
 
 
-def test_tables_of_an_experiment_and_numbers_as_they_are(results):
+def test_tables_of_a_study_and_numbers_as_they_are(results):
     table = [{"method": "a", "loss": 0.123456}, {"method": "b", "loss": None, "steps": 3}, {"curve": [1, 2, 3]}]
     change(results / "operators", tables={"What came out.": table})
     page = write_page(results).read_text()

@@ -26,7 +26,5 @@ def load(folder: str | PathLike[str]) -> "pandas.DataFrame":
     except ImportError as error:
         raise ImportError("frames need pandas: pip install 'entryclip[lab]'") from error
     if not (Path(folder) / "rows.jsonl").exists():
-        raise FileNotFoundError(
-            f"no rows in {folder}: it is one experiment's folder, as out/operators, once it has run"
-        )
+        raise FileNotFoundError(f"no rows in {folder}: it is one study's folder, as out/operators, once it has run")
     return pandas.DataFrame(load_rows(Path(folder)))

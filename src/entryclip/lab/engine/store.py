@@ -93,7 +93,7 @@ def load_rows(folder: Path, first: int | None = None) -> list[Row]:
         with path.open(encoding="utf-8") as lines:
             return [dict(json.loads(line)) for line in itertools.islice(lines, first)]
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{path} is damaged ({error}): run the experiment again") from error
+        raise ValueError(f"{path} is damaged ({error}): run the study again") from error
 
 
 def save_record(folder: Path, record: Record) -> None:
@@ -107,13 +107,13 @@ def load_record(folder: Path) -> Record:
     try:
         found = dict(json.loads(path.read_bytes()))
     except (ValueError, TypeError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged ({error}): run the experiment again") from error
+        raise ValueError(f"{path} is damaged ({error}): run the study again") from error
     if missing := _NEEDED - found.keys():
-        raise ValueError(f"{path} lacks {', '.join(sorted(missing))}: run the experiment again")
+        raise ValueError(f"{path} lacks {', '.join(sorted(missing))}: run the study again")
     try:
         return Record.from_json(found)
     except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{path} is damaged ({error!r}): run the experiment again") from error
+        raise ValueError(f"{path} is damaged ({error!r}): run the study again") from error
 
 
 def rows_sha256(folder: Path) -> str | None:

@@ -27,7 +27,7 @@ NAMES = (
 def check_name(name: str) -> str:
     """Return `name`, if there is a study of that name."""
     if name not in NAMES:
-        raise ValueError(f"unknown experiment {name!r}: choose from {', '.join(NAMES)}, or all")
+        raise ValueError(f"unknown study {name!r}: choose from {', '.join(NAMES)}, or all")
     return name
 
 

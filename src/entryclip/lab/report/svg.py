@@ -29,9 +29,9 @@ def inline(path: Path, prefix: str) -> tuple[str, set[str]]:
     try:
         root = ElementTree.fromstring(path.read_bytes())
     except ElementTree.ParseError as error:
-        raise ValueError(f"{path} is damaged ({error}): run the experiment again") from error
+        raise ValueError(f"{path} is damaged ({error}): run the study again") from error
     if root.tag != f"{SVG}svg":
-        raise ValueError(f"{path} is not an SVG figure: run the experiment again")
+        raise ValueError(f"{path} is not an SVG figure: run the study again")
     colours: set[str] = set()
     clean = _copy(root, prefix, colours)
     clean.attrib.pop("height", None)  # the page may make it narrower; viewBox keeps the shape

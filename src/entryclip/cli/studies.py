@@ -10,7 +10,7 @@ from tyro.conf import arg
 
 from ..lab import paper
 from ..lab.engine.runner import Backend, OnStale
-from .options import ONE_PER_CORE, Experiment, Folder, Jobs, Stale
+from .options import ONE_PER_CORE, Folder, Jobs, Stale, StudyName
 from .report import report
 from .terminal import check_choice, say
 
@@ -25,15 +25,15 @@ BackendName = Annotated[str, arg(metavar="{" + ",".join(Backend) + "}")]
 Cluster = Annotated[str, arg(metavar="ADDRESS")]
 
 
-def _lists_experiments(command: Command) -> Command:
+def _lists_studies(command: Command) -> Command:
     """Put the names of all studies into the command's help."""
     command.__doc__ = (command.__doc__ or "").replace("NAMES", ", ".join(paper.NAMES))
     return command
 
 
-@_lists_experiments
+@_lists_studies
 def reproduce(
-    name: Experiment,
+    name: StudyName,
     /,
     quick: bool = False,
     out: Folder = Path("out"),
@@ -41,24 +41,24 @@ def reproduce(
     stale: Stale = "refuse",
     changes: Changes = (),
 ) -> int:
-    """Rerun an experiment of the paper: its rows, figures, claims and a page with all of them.
+    """Rerun a study of the paper: its rows, figures, claims and a page with all of them.
 
     It can be stopped at any time: the same command goes on where it was.
 
     Args:
-        name: an experiment (NAMES), or all of them (all)
+        name: a study (NAMES), or all of them (all)
         quick: the small version, for a first look
         out: the folder for the results
         jobs: processes at a time; one per core by default
         stale: what to do with results of other code or versions: refuse, recompute or keep
-        changes: fields of the experiment's config that differ from their defaults, as steps=100
+        changes: fields of the study's config that differ from their defaults, as steps=100
     """
     from ..lab.engine.grid import single_values
     from ..lab.engine.reproduce import reproduce_all
 
     names = paper.NAMES if name == "all" else (paper.check_name(name),)
     if changes and name == "all":
-        raise ValueError("--set is for one experiment: each has its own fields")
+        raise ValueError("--set is for one study: each has its own fields")
     with _options(out, quick, jobs, stale) as options:
         if changes:
             options.changes = single_values(paper.find(name), [each for several in changes for each in several])
@@ -68,9 +68,9 @@ def reproduce(
     return report(out) or bool(failed)
 
 
-@_lists_experiments
+@_lists_studies
 def sweep(
-    name: Experiment,
+    name: StudyName,
     /,
     over: Fields = (),
     quick: bool = False,
@@ -80,12 +80,12 @@ def sweep(
     backend: BackendName = "loky",
     cluster: Cluster = "",
 ) -> int:
-    """Run an experiment for every combination of values of its config's fields.
+    """Run a study for every combination of values of its config's fields.
 
     It can be stopped at any time: the same command goes on where it was.
 
     Args:
-        name: an experiment (NAMES)
+        name: a study (NAMES)
         over: fields and their values: field=v1,v2 other=v3,v4; a field of several numbers joins them by colons
         quick: start from the small config
         out: the folder for the results; on a cluster, one that all machines share
@@ -158,7 +158,7 @@ def _show_claims(results: Path, names: Sequence[str]) -> None:
 
     from ..lab.engine.store import load_record
 
-    table = Table("experiment", "claim", "measured", "", title="Claims, and what was measured")
+    table = Table("study", "claim", "measured", "", title="Claims, and what was measured")
     for name in names:
         for claim in load_record(results / name).claims:
             verdict = "[green]holds[/]" if claim.holds else "[red]does not hold[/]"
