@@ -12,6 +12,7 @@ test: .venv/.dev  ## the test suite, the README's and the docstrings' examples a
 	$(BIN)/python -m pytest -n 2
 
 bench: .venv/.dev  ## speed, as ratios measured side by side, with the results asserted
+	$(BIN)/entryclip bench --quick
 	$(BIN)/python -m benchmarks
 
 lint: .venv/.dev

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import torch
 
 import entryclip as ec
-
-from .timing import Result, milliseconds, side_by_side
+from entryclip.lab.bench.timing import Result, milliseconds, side_by_side
 
 
 def papers_listing(x: torch.Tensor, q: float) -> torch.Tensor:

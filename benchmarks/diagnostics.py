@@ -7,8 +7,7 @@ import torch
 
 import entryclip as ec
 from entryclip.diagnostics.null import closed_form
-
-from .timing import Result, milliseconds, side_by_side
+from entryclip.lab.bench.timing import Result, milliseconds, side_by_side
 
 
 def run() -> Iterator[Result]:

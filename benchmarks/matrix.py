@@ -5,9 +5,8 @@ from collections.abc import Iterator
 import torch
 
 import entryclip as ec
+from entryclip.lab.bench.timing import Result, milliseconds, side_by_side
 from entryclip.matrix.iterations import iterate, minimax_quintics
-
-from .timing import Result, milliseconds, side_by_side
 
 
 def run() -> Iterator[Result]:

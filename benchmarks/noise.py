@@ -6,8 +6,7 @@ import numpy as np
 import torch
 
 import entryclip as ec
-
-from .timing import Result, milliseconds, side_by_side
+from entryclip.lab.bench.timing import Result, milliseconds, side_by_side
 
 
 def run() -> Iterator[Result]:

@@ -1,57 +1,21 @@
 """Optimizer steps on block matrices of GPT-2 small, with a fresh gradient each step, against torch's own."""
 
 import copy
-import functools
-import itertools
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 import entryclip as ec
+from entryclip.lab.bench import steps
+from entryclip.lab.bench.steps import parameters, stepper
+from entryclip.lab.bench.timing import Result, cost, gain, milliseconds, side_by_side
 from entryclip.optim.finite import seen_finite
-
-from .timing import Result, milliseconds, side_by_side
-
-LAYERS = 3  # of 12: the ratios do not depend on how many
-SHAPES = [(3, 768, 768), (768, 768), (3072, 768), (768, 3072)]
 
 
 def run() -> Iterator[Result]:
     yield from adamw()
     yield from muon()
-
-
-def parameters() -> list[torch.nn.Parameter]:
-    g = torch.Generator().manual_seed(0)
-    return [torch.nn.Parameter(0.02 * torch.randn(shape, generator=g)) for shape in SHAPES * LAYERS]
-
-
-def stepper(make: Callable[[Any], torch.optim.Optimizer], params: list[torch.nn.Parameter]) -> Callable[[], None]:
-    """A step with one of several prepared gradients: fresh to the optimizer, free to the clock."""
-    optimizer = make(params)
-    gradients = fresh_gradients([tuple(p.shape) for p in params])
-
-    def step() -> None:
-        for p, gradient in zip(params, next(gradients), strict=True):
-            p.grad = gradient
-        optimizer.step()
-
-    return step
-
-
-@functools.cache
-def noise(seed: int) -> torch.Tensor:
-    return torch.randn(1 << 23, generator=torch.Generator().manual_seed(seed))
-
-
-def fresh_gradients(shapes: list[tuple[int, ...]]) -> Iterator[list[torch.Tensor]]:
-    """Views of long noise, at other places every step: new to the optimizer, and free to the clock."""
-    for step in itertools.count():
-        starts = [16 * ((7919 * step + 104729 * i) % (1 << 18)) for i in range(len(shapes))]
-        places = zip(starts, shapes, strict=True)
-        yield [noise(step % 3)[start : start + math.prod(shape)].view(shape) for start, shape in places]
 
 
 def papers_adamw(params: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
@@ -77,34 +41,13 @@ def papers_adamw(params: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
 
 
 def adamw() -> Iterator[Result]:
-    running = ec.Clip(ec.smooth_shrinkage, ec.Running(ec.Quantile(0.995), beta=0.9))
-    fixed = ec.Clip(ec.smooth_shrinkage, ec.Fixed(1.0))
-    makers: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
-        "torch foreach": lambda p: torch.optim.AdamW(p, foreach=True),
-        "torch fused": lambda p: torch.optim.AdamW(p, fused=True),
-        "smooth(.995)": lambda p: ec.optim.AdamW(p),
-        "no clip": lambda p: ec.optim.AdamW(p, post=None),
-        "fused, smooth(.995)": lambda p: ec.optim.AdamW(p, fused=True),
-        "fused, Running": lambda p: ec.optim.AdamW(p, fused=True, post=running),
-        "fused, Fixed": lambda p: ec.optim.AdamW(p, fused=True, post=fixed),
-        "fused, no clip": lambda p: ec.optim.AdamW(p, fused=True, post=None),
-    }
+    yield from (result for result in steps.run("cpu") if result.name.startswith("AdamW"))
     start = parameters()
-    params = {name: copy.deepcopy(start) for name in [*makers, "listing"]}
-    steps = {name: stepper(make, params[name]) for name, make in makers.items()}
-    listing = stepper(papers_adamw, params["listing"])
-    slow = side_by_side({"listing": listing, "smooth(.995)": steps["smooth(.995)"]}, rounds=2)
-    assert_same(params["smooth(.995)"], params["listing"])
-    times = side_by_side({name: step for name, step in steps.items() if "fused" not in name}, rounds=9)
-    fast = side_by_side({name: step for name, step in steps.items() if "fused" in name}, rounds=31, warm_up=12)
-    for name in ("smooth(.995)", "no clip"):
-        yield cost(f"AdamW, {name} / torch AdamW(foreach=True)", times[name], times["torch foreach"], 2.0)
-    limits = {"smooth(.995)": 2.0, "Running": 1.3, "Fixed": 1.3, "no clip": 1.3}
-    for name, limit in limits.items():
-        yield cost(
-            f"AdamW(fused=True), {name} / torch AdamW(fused=True)", fast[f"fused, {name}"], fast["torch fused"], limit
-        )
-    yield gain("AdamW, smooth(.995) over the paper's listing", slow["smooth(.995)"], slow["listing"], 10)
+    ours, theirs = copy.deepcopy(start), copy.deepcopy(start)
+    candidates = {"listing": stepper(papers_adamw, theirs), "ours": stepper(ec.optim.AdamW, ours)}
+    slow = side_by_side(candidates, rounds=2)
+    assert_same(ours, theirs)
+    yield gain("AdamW, smooth(.995) over the paper's listing", slow["ours"], slow["listing"], 10)
     check_fused_equals_plain(start)
 
 
@@ -122,14 +65,6 @@ def check_fused_equals_plain(start: list[torch.nn.Parameter]) -> None:
 def assert_same(ours: list[torch.nn.Parameter], theirs: list[torch.nn.Parameter]) -> None:
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
-
-
-def cost(name: str, ours: float, theirs: float, limit: float) -> Result:
-    return Result(name, ours / theirs, limit, False, f"{milliseconds(ours)} against {milliseconds(theirs)}")
-
-
-def gain(name: str, ours: float, theirs: float, limit: float) -> Result:
-    return Result(name, theirs / ours, limit, True, f"{milliseconds(ours)} against {milliseconds(theirs)}")
 
 
 def muon() -> Iterator[Result]:

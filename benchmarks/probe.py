@@ -6,9 +6,8 @@ from collections.abc import Iterator
 import torch
 
 from entryclip.diagnostics import Monitor, probe
+from entryclip.lab.bench.timing import Result, milliseconds
 from entryclip.lab.lm import GPT, Config
-
-from .timing import Result, milliseconds
 
 LENGTH, SAMPLES, STEPS = 1024, 64, 40
 SIZES = Config(

@@ -7,8 +7,7 @@ import numpy as np
 import torch
 
 import entryclip as ec
-
-from .timing import Result, milliseconds, side_by_side
+from entryclip.lab.bench.timing import Result, milliseconds, side_by_side
 
 Q = 0.995
 

@@ -7,11 +7,10 @@ import numpy as np
 import torch
 
 import entryclip as ec
+from entryclip.lab.bench.timing import Result, milliseconds, side_by_side
 from entryclip.lab.paper.regression.arms import Arm
 from entryclip.lab.paper.regression.descent import descend
 from entryclip.lab.paper.regression.problem import Problem, make_noise
-
-from .timing import Result, milliseconds, side_by_side
 
 ARMS = [Arm("none"), Arm("hard", 0.9), Arm("smooth", 0.9), Arm("smooth", 0.99)]
 RATES = (0.01, 0.02, 0.05, 0.1)

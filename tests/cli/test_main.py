@@ -9,7 +9,7 @@ import pytest
 from entryclip.cli import extras, main
 from entryclip.lab import paper
 
-COMMANDS = "reproduce, sweep, train, diagnose, theory, report, data"
+COMMANDS = "reproduce, sweep, train, diagnose, theory, bench, report, data"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import tyro
 
+from .bench import bench
 from .data import fineweb, prepare
 from .diagnose import diagnose
 from .parsing import Command, deferred, parse
@@ -12,7 +13,7 @@ from .studies import reproduce, sweep
 from .theory import theory
 from .train import train
 
-COMMANDS: tuple[Command, ...] = (reproduce, sweep, train, diagnose, theory, report)
+COMMANDS: tuple[Command, ...] = (reproduce, sweep, train, diagnose, theory, bench, report)
 DATA: tuple[Command, ...] = (prepare, fineweb)  # `entryclip data ...`
 DESCRIPTION = "Entry-wise clipping of gradients: diagnose a model, run the paper's studies, train its language model."
 

@@ -13,6 +13,7 @@ EXTRAS = {
     "train": ("lab", "lm"),
     "diagnose": ("lab",),
     "theory": ("lab",),
+    "bench": ("lab",),
     "report": ("lab",),
     "data": ("lab", "lm"),
 }

@@ -1,0 +1,116 @@
+"""Checks that a user can run on hardware that ours have never seen; each names what it compared and what it found."""
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...clip import Clip, smooth
+from ...operators import hard_clip, smooth_shrinkage
+from ...optim import AdamW, Muon
+from ...quantiles.quantile import quantile_abs
+from ...thresholds import Fixed, FollowLR, Quantile, Running, Scale
+
+LEVELS = (1e-6, 0.5, 0.9, 0.99, 0.995, 1.0)
+SIZES = (1, 2, 3, 511, 4097)
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+RULES = (Quantile(0.995), Scale(4.0), Fixed(0.7), FollowLR(Fixed(1.0), base_lr=1e-2), Running(Quantile(0.99), beta=0.9))
+CLIPS = (None, *(Clip(operator, rule) for operator in (smooth_shrinkage, hard_clip) for rule in RULES))
+SHAPES = ((96, 130), (3, 64, 70), (7, 5), (33,))
+_TOLERANCE = 2e-6  # of a step against the plain path on the host, relative to the largest weight
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The outcome of one check."""
+
+    name: str
+    held: bool
+    detail: str
+
+
+def run(device: str) -> Iterator[Proof]:
+    """Yield the outcome of every check on a device, "cpu" or "cuda"."""
+    yield quantiles_equal(device)
+    for name, fused in (("plain", False), ("fused", True)):
+        yield steps_equal(device, name, fused=fused)
+        yield steps_repeat(device, name, fused=fused)
+    yield muon_agrees(device)
+
+
+def quantiles_equal(device: str) -> Proof:
+    """Compare quantiles of tensors with ties, zeros, subnormals, inf and NaN with those of the host, to the bit."""
+    cases = [(x, q) for dtype in DTYPES for n in SIZES for x in _edge_cases(n, dtype) for q in LEVELS]
+    wrong = [
+        (tuple(x.shape), x.dtype, q)
+        for x, q in cases
+        if not _same(quantile_abs(x.to(device), q, nonzero=True).cpu(), quantile_abs(x, q, nonzero=True))
+    ]
+    return Proof(
+        "quantiles equal the host's to the bit", not wrong, f"{len(cases)} cases, {len(wrong)} differ {wrong[:2]}"
+    )
+
+
+def steps_equal(device: str, name: str, *, fused: bool) -> Proof:
+    """Compare ten steps of AdamW with every rule and operator with the plain path on the host."""
+    worst, at = 0.0, "none"
+    for clip in CLIPS:
+        theirs = _trained("cpu", functools.partial(AdamW, lr=1e-2, post=clip))
+        ours = _trained(device, functools.partial(AdamW, lr=1e-2, post=clip, fused=fused))
+        for a, b in zip(ours, theirs, strict=True):
+            error = float((a.cpu() - b).abs().max() / b.abs().max())
+            worst, at = max((worst, at), (error if error == error else math.inf, str(clip)))
+    detail = f"{len(CLIPS)} clips, largest relative error {worst:.1e} ({at})"
+    return Proof(f"AdamW, {name}: steps equal the plain path's on the host", worst <= _TOLERANCE, detail)
+
+
+def steps_repeat(device: str, name: str, *, fused: bool) -> Proof:
+    """Run the same steps twice and compare all bits."""
+    runs = [_trained(device, functools.partial(AdamW, lr=1e-2, fused=fused)) for _ in range(2)]
+    same = all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
+    return Proof(f"AdamW, {name}: two runs give the same bits", same, f"{len(SHAPES)} parameters, 10 steps")
+
+
+def muon_agrees(device: str) -> Proof:
+    """Compare Muon's clipped steps in fp32 with those on the host."""
+
+    def make(params: list[Tensor]) -> Muon:
+        return Muon(params[:3], lr=0.02, pre=smooth(0.99), precision=torch.float32)
+
+    worst = max(
+        float((a.cpu() - b).abs().max()) for a, b in zip(_trained(device, make), _trained("cpu", make), strict=True)
+    )
+    return Proof("Muon, smooth(.99): steps agree with the host's", worst < 1e-3, f"largest difference {worst:.1e}")
+
+
+def _edge_cases(n: int, dtype: torch.dtype) -> list[Tensor]:
+    """Return tensors of n entries on which selection goes wrong easily."""
+    g = torch.Generator().manual_seed(n)
+    plain = torch.randn(n, generator=g)
+    sparse = plain * (torch.rand(n, generator=g) < 0.3)
+    infinite, undefined = plain.clone(), plain.clone()
+    infinite[0], undefined[0] = -math.inf, math.nan
+    made = [plain, plain.round(), sparse, 0 * plain, plain * 1e-39, infinite, undefined]
+    return [x.to(dtype) for x in made]
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return bool(torch.equal(a, b) or (torch.isnan(a) & torch.isnan(b)).all())
+
+
+def _trained(device: str, make: Callable[[list[Tensor]], torch.optim.Optimizer]) -> list[Tensor]:
+    """Return the parameters after ten steps with given gradients, one of them with a spike and a row of zeros."""
+    g = torch.Generator().manual_seed(0)
+    params: list[Tensor] = [torch.nn.Parameter(torch.randn(shape, generator=g).to(device)) for shape in SHAPES]
+    optimizer = make(params)
+    for step in range(10):
+        for p in params:
+            drawn = (1 + step % 3) * torch.randn(p.shape, generator=g)
+            if p.ndim > 1:
+                drawn.view(-1)[0], drawn[..., -1:] = 1e4, 0.0
+            p.grad = drawn.to(device)
+        optimizer.step()
+    return [p.detach() for p in params]

@@ -1,0 +1,55 @@
+"""`entryclip bench`: what a user with other hardware runs to see that it is right there."""
+
+import json
+
+import torch
+
+from entryclip.cli import main
+from entryclip.lab.bench import proofs
+from entryclip.lab.bench.timing import Result
+
+
+def test_proofs_hold_here_and_are_saved(tmp_path, capsys):
+    file = tmp_path / "bench.json"
+    assert main(["bench", "--quick", "--json", str(file)]) == 0
+    saved = json.loads(file.read_text())
+    assert [proof["held"] for proof in saved["proofs"]] == [True] * 6
+    assert saved["rows"] == []
+    last = capsys.readouterr().out.strip().splitlines()[-1]
+    assert last.startswith("entryclip ")
+    assert "6 of 6 proofs hold; no times" in last
+
+
+def test_a_wrong_quantile_is_found(monkeypatch):
+    right = proofs.quantile_abs
+    monkeypatch.setattr(proofs, "quantile_abs", lambda x, q, **more: right(x, q, **more) * (1 + 1e-6 * (q == 0.9)))
+    assert proofs.quantiles_equal("cpu").held  # both sides are wrong alike: the host is the reference
+    calls = iter(range(10**6))
+    monkeypatch.setattr(proofs, "quantile_abs", lambda x, q, **more: right(x, q, **more) + (next(calls) == 100))
+    found = proofs.quantiles_equal("cpu")
+    assert not found.held
+    assert "1 differ" in found.detail
+
+
+def test_a_wrong_step_is_found(monkeypatch):
+    original = proofs.AdamW
+
+    def wrong(params, fused=False, **options):
+        return original(params, **{**options, "weight_decay": 0.011 if fused else 0.01})
+
+    monkeypatch.setattr(proofs, "AdamW", wrong)
+    assert proofs.steps_equal("cpu", "plain", fused=False).held
+    assert not proofs.steps_equal("cpu", "fused", fused=True).held
+
+
+def test_a_gpu_that_is_not_there(capsys):
+    if not torch.cuda.is_available():
+        assert main(["bench", "--device", "cuda"]) == 2
+        assert "torch sees no GPU here" in capsys.readouterr().err
+    assert main(["bench", "--device", "tpu"]) == 2
+    assert "--device must be one of cpu, cuda, got 'tpu'" in capsys.readouterr().err
+
+
+def test_limits():
+    assert Result("a", 1.0, 2.0, False, "").kept
+    assert not Result("a", 1.0, 2.0, True, "").kept
