@@ -64,7 +64,7 @@ def select_by_digits(bits: Tensor, rows: Rows, q: float, nonzero: bool) -> Order
 
 def _histogram(digits: Tensor, n: int) -> Tensor:
     """Count in each row the numbers below 0 and those equal to 0, 1, ... up to the largest digit."""
-    place = digits.clamp(-1, _BINS).to(torch.int64) + 1
+    place = (digits.clamp(-1, _BINS) + 1).to(torch.int64)
     exact = torch.int32 if n < 2**31 else torch.int64
     ones = torch.ones((), dtype=exact, device=digits.device).expand(digits.shape)
     counts = torch.zeros(len(digits), _BINS + 2, dtype=exact, device=digits.device).scatter_add(1, place, ones)
