@@ -15,7 +15,7 @@ from entryclip import optim
 from entryclip.optim import device_shrinkage
 from entryclip.optim.device_shrinkage import shrink_on_device_, shrinks_on_device
 from entryclip.optim.finite import propagated
-from entryclip.optim.methods import adamw
+from entryclip.optim.methods import adamw, muon
 from entryclip.thresholds import Step
 
 SHAPE = (768, 3072)
@@ -52,6 +52,29 @@ def test_a_known_threshold_costs_one_quantile_and_no_more():
     assert operations["scatter_add"] == 0
 
 
+def test_few_products_for_the_blocks_of_gpt2():
+    """Two stacks, of 768 x 768 and of 768 x 3072 and its transpose: five steps of three products for each."""
+    blocks = [(3, 768, 768), (768, 768), (3072, 768), (768, 3072)]
+    assert step_launches(lambda p: optim.Muon(p, pre=None), blocks * 12).products == 30
+    fused = step_launches(lambda p: optim.Staged([{"params": p, "method": "muon", "blocks": 3}]), [(2304, 768)] * 12)
+    assert fused.products == 15
+
+
+def test_mixed_shapes_in_one_stack(as_on_a_device):
+    """Batches, blocks and transposes of one shape, each with the sign that it has alone."""
+    shapes = [(6, 4), (4, 6), (2, 4, 6), (2, 3, 6, 4), (4, 4), (3, 4, 4)]
+    tensors = [torch.randn(shape, generator=torch.Generator().manual_seed(i)) for i, shape in enumerate(shapes)]
+    params = [torch.nn.Parameter(torch.zeros(shape)) for shape in shapes]
+    for p, g in zip(params, tensors, strict=True):
+        p.grad = g
+    optimizer = optim.Muon(params, lr=1.0, weight_decay=0.0, pre=None, adjust_lr_fn="none")
+    assert [len(batch) for batch in muon.MuonMethod().batches(params, optimizer.param_groups[0])] == [4, 2]
+    with as_on_a_device:
+        optimizer.step()
+    for p, g in zip(params, tensors, strict=True):
+        torch.testing.assert_close(-p.data, ec.msign(g), rtol=1e-5, atol=2e-5)
+
+
 class Elsewhere(TorchDispatchMode):
     """Makes CPU tensors look like those of a device: under a dispatch mode numpy may not read them."""
 
@@ -62,7 +85,7 @@ class Elsewhere(TorchDispatchMode):
 @pytest.fixture
 def as_on_a_device(monkeypatch):
     """Lets CPU tensors take the device's path."""
-    for module in (device_shrinkage, adamw):
+    for module in (device_shrinkage, adamw, muon):
         monkeypatch.setattr(module, "on_device", lambda x: True)
     return Elsewhere()
 
@@ -87,7 +110,7 @@ def test_a_device_takes_the_steps_of_the_host(clip, make, as_on_a_device):
             p.grad = torch.randn(p.shape, generator=torch.Generator().manual_seed(seed))
             q.grad = p.grad.clone()
         with pytest.MonkeyPatch.context() as undone:
-            for module in (device_shrinkage, adamw):
+            for module in (device_shrinkage, adamw, muon):
                 undone.setattr(module, "on_device", lambda x: False)
             here.step()
         with as_on_a_device:
