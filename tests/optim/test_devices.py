@@ -1,6 +1,7 @@
 """Guards for parameters on a device: no needless compiler, a model that moves, and CUDA graphs."""
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -61,9 +62,10 @@ def test_a_model_that_moves_after_a_step(fused):
     optimizer.param_groups[0]["params"][0] = moved
     optimizer.state[moved] = optimizer.state.pop(w)
     moved.grad = torch.empty_like(moved)
-    with pytest.warns(UserWarning, match="moved from cpu to meta") as caught:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         optimizer.step()
-    assert len(caught) == 1 + fused  # one more of the fused step, which has no kernel there
+    assert sum("moved from cpu to meta" in str(warning.message) for warning in caught) == 1
     state = optimizer.state[moved]
     assert {key: value.device.type for key, value in state.items()} == {
         key: "cpu" if key == "step" else "meta" for key in state

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..clip import Clip
 from ..dtensor import is_dtensor, map_matrices, shard_like, whole
 from ..thresholds import State, Step
-from .device_shrinkage import shrink_on_device_, shrinks_on_device
+from .device_shrinkage import shrink_on_device, shrinks_on_device
 from .direction import Direction
 from .finite import propagated, seen_finite
 from .groups import HALF, Group, ParameterState, clips, layout_of
@@ -48,8 +48,8 @@ def apply_clip(
     memory, when = stage_memory(stage, m, state, clip), Step(lr=group["lr"])
     propagate = group["nonfinite"] == "propagate"
     finite = owned and propagate and seen_finite(m)
-    if owned and propagate and shrinks_on_device(clip, m):
-        y, memory = shrink_on_device_(m, clip, memory, when)
+    if propagate and shrinks_on_device(clip, m):
+        y, memory = shrink_on_device(m, clip, memory, when)
     elif owned and (finite or not propagate):
         y, memory = clip.update_(m, memory, when, finite=finite)
     else:
