@@ -39,6 +39,11 @@ def on_host(x: Array) -> bool:
     return not torch._C._functorch.is_functorch_wrapped_tensor(x) and torch._C._len_torch_dispatch_stack() == 0
 
 
+def on_device(x: torch.Tensor) -> bool:
+    """Tell whether `x` lies on a device, where launches and passes over memory count, and not on a CPU."""
+    return x.device.type != "cpu"
+
+
 def dtype_name(x: Array) -> str:
     """Return the name of the dtype, such as `float32`, which is the same in all three libraries."""
     return str(x.dtype).removeprefix("torch.")

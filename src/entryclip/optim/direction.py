@@ -36,12 +36,12 @@ class Direction:
 
     def materialize_(self) -> Tensor:
         """Return U, written over the working memory of this direction, which is spent afterwards."""
-        factor = self.scale / self.divisor
+        u, factor = self.numerator, self.scale / self.divisor
         if self.denominator is not None:
-            return torch.div(self.numerator, self.denominator, out=self.denominator).mul_(factor)
+            u = torch.div(u, self.denominator, out=self.denominator)
         if is_number(factor) and factor == 1:
-            return self.numerator
-        return self.numerator.mul_(factor) if self.fresh else self.numerator * factor
+            return u
+        return u.mul_(factor) if self.is_owned else u * factor
 
     def move_(self, w: Tensor, lr: Any) -> None:
         """Take the step w <- w - lr U in the operations and the order of torch.optim, which gives the same bits."""

@@ -18,7 +18,7 @@ from .groups import COMMON, HALF, Group, check_group, clips, named
 from .kernels.plan import FusedStep
 from .methods.method import Method, find_method
 from .stages import apply_clip, gradient, orthogonalize
-from .state_dict import as_text, check_shapes, load_state_dict
+from .state_dict import as_text, check_shapes, follow_device_, load_state_dict
 
 
 class Staged(torch.optim.Optimizer):
@@ -36,16 +36,18 @@ class Staged(torch.optim.Optimizer):
 
     def __init__(self, params: Iterable[Any], defaults: Group | None = None):
         self._fused: dict[int, FusedStep] = {}
+        self._devices: dict[int, set[str]] = {}
         own = {} if self.method is None else {**self.method.options(), "method": self.method}
         super().__init__(params, {**COMMON, **own, **(defaults or {})})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._fused = {}
+        self._fused, self._devices = {}, {}
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step; `closure`, if given, computes the loss and the gradients first."""
+        _refuse_capture()
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -58,11 +60,20 @@ class Staged(torch.optim.Optimizer):
             method, params = group["method"], [p for p in group["params"] if p.grad is not None]
             for p in params:
                 check_shapes(p, self.state[p], method, group)
+                follow_device_(p, self.state[p], method)
             if group["fused"]:
+                self._check_again_if_moved(number, group, method)
                 params = self._fused_step(number, params, group, method)
             for batch in method.batches(params, group):
                 self._step_together(batch, group, method)
         return loss
+
+    def _check_again_if_moved(self, number: int, group: Group, method: Method) -> None:
+        """Repeat the checks of a group with `fused=True` when its parameters lie on other devices than at the last."""
+        devices = {p.device.type for p in group["params"]}
+        if self._devices.get(number) != devices:
+            method.check(group)
+            self._devices[number] = devices
 
     def _fused_step(self, number: int, params: list[Tensor], group: Group, method: Method) -> list[Tensor]:
         """Let the method's kernel step the parameters that it supports; returns the others."""
@@ -173,6 +184,7 @@ class Staged(torch.optim.Optimizer):
         except (ValueError, TypeError, RuntimeError):
             self.param_groups.pop()
             raise
+        self._devices[len(self.param_groups) - 1] = {p.device.type for p in group["params"]}
 
     def state_dict(self) -> dict[str, Any]:
         """Return torch's state dict with clips and methods as text: it loads under `torch.load(weights_only=True)`."""
@@ -181,3 +193,14 @@ class Staged(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load as torch does, also a checkpoint of torch.optim's SGD, AdamW or Muon. Clips and methods stay as here."""
         load_state_dict(self, state_dict, super().load_state_dict)
+
+
+def _refuse_capture() -> None:
+    """Raise while a CUDA graph is being captured: it would replay this step's bias correction for ever."""
+    if torch.compiler.is_compiling() or not torch.cuda.is_available():
+        return
+    if torch.cuda.is_current_stream_capturing():
+        raise RuntimeError(
+            "capturing this step in a CUDA graph is not supported yet (torch's `capturable`): the step number is read "
+            "on the host; capture the forward and backward pass only, or wrap the step in torch.compile"
+        )

@@ -15,6 +15,7 @@ from torch import Tensor
 from ..clip import Clip
 from ..dtensor import is_dtensor, map_matrices, shard_like, whole
 from ..thresholds import State, Step
+from .device_shrinkage import shrink_on_device, shrinks_on_device
 from .direction import Direction
 from .finite import propagated, seen_finite
 from .groups import HALF, Group, ParameterState, clips, layout_of
@@ -47,7 +48,9 @@ def apply_clip(
     memory, when = stage_memory(stage, m, state, clip), Step(lr=group["lr"])
     propagate = group["nonfinite"] == "propagate"
     finite = owned and propagate and seen_finite(m)
-    if owned and (finite or not propagate):
+    if propagate and shrinks_on_device(clip, m):
+        y, memory = shrink_on_device(m, clip, memory, when)
+    elif owned and (finite or not propagate):
         y, memory = clip.update_(m, memory, when, finite=finite)
     else:
         y, memory = clip.update(m, memory, when)
@@ -66,15 +69,29 @@ def stage_memory(stage: str, m: Tensor, state: ParameterState, clip: Clip) -> St
 
 
 def orthogonalize(clipped: list[Tensor], group: Group, method: Method) -> list[Tensor]:
-    """Return the matrix signs of parameters of one shape: in one stack, or each on another process of a mesh."""
+    """Return the matrix signs of parameters: in one stack, or each on another process of a mesh.
+
+    Their matrices have one shape or its transpose; those of DTensors have one shape.
+    """
     layout = layout_of(group)
 
     def signs(ms: list[Tensor]) -> list[Tensor]:
-        matrices = [layout.matrices(m) for m in ms]
-        stack = method.sign(torch.stack(matrices) if len(ms) > 1 else matrices[0][None], group)
+        stack = _signs([layout.matrices(m) for m in ms], group, method)
         return [layout.restore(s, m.shape) for s, m in zip(stack, ms, strict=True)]
 
     return map_matrices(clipped, signs)
+
+
+def _signs(matrices: list[Tensor], group: Group, method: Method) -> list[Tensor]:
+    """Return the matrix signs of batches of matrices, (..., m, n), all taken in one call."""
+    if len({m.shape for m in matrices}) == 1:
+        return list(method.sign(torch.stack(matrices) if len(matrices) > 1 else matrices[0][None], group))
+    # The sign of a transpose is the transpose of the sign, so that tall matrices may lie beside wide ones.
+    wide = [m.mT if m.shape[-2] > m.shape[-1] else m for m in matrices]
+    flat = [m.reshape(-1, *m.shape[-2:]) for m in wide]
+    parts = torch.split(method.sign(torch.cat(flat), group), [len(m) for m in flat])
+    signs = [part.reshape(m.shape) for part, m in zip(parts, wide, strict=True)]
+    return [s if s.shape == m.shape else s.mT for s, m in zip(signs, matrices, strict=True)]
 
 
 def stage_inputs(p: Tensor, state: ParameterState, group: Group) -> Iterator[tuple[str, Tensor]]:

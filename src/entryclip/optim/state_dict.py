@@ -67,6 +67,21 @@ def check_shapes(p: Tensor, state: ParameterState, method: Method, group: Group)
             raise ValueError(_wrong_shape(name_in(group, p), p, key, buffer))
 
 
+def follow_device_(p: Tensor, state: ParameterState, method: Method) -> None:
+    """Move the state of a parameter that was moved to another device after a step, and warn about it."""
+    buffer = next((state[key] for key in method.buffers if state.get(key) is not None), None)
+    if buffer is None or buffer.device == p.device:
+        return
+    warnings.warn(
+        f"parameters were moved from {buffer.device} to {p.device} after a step, and their optimizer state with them; "
+        "to save the copy, move the model before the optimizer is made",
+        stacklevel=5,
+    )
+    for key, value in state.items():
+        if isinstance(value, Tensor) and key != "step":  # the step number stays on the host
+            state[key] = value.to(p.device)
+
+
 def _wrong_shape(name: str, p: Tensor, key: str, buffer: Any) -> str:
     return (
         f"parameter {name} has shape {tuple(p.shape)}, but its state {key} has {tuple(buffer.shape)}: the parameter "

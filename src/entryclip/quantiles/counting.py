@@ -1,4 +1,4 @@
-"""Order statistics of |x| by counting passes: for any device, for jax and for torch.compile.
+"""Order statistics of |x| by counting passes, one per bit: for jax, traced or not.
 
 There is no host round trip and no branch that depends on the data, so it traces, and a device never waits.
 """

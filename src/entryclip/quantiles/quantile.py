@@ -2,8 +2,8 @@
 
 The definition is numpy's (linear interpolation): with the n magnitudes in order, position `p = q (n - 1)` taken in
 fp64, the result lies between the order statistics at `floor(p)` and `floor(p) + 1`, interpolated in fp64. Both are
-selected exactly, in one of three ways: selection.py on the host, counting.py on a device or while traced, sharded.py
-for a DTensor.
+selected exactly: by selection.py on the host, device.py for a torch tensor on a device or while traced, counting.py for
+jax, sharded.py for a DTensor.
 """
 
 import math
@@ -27,6 +27,7 @@ from ..arrays import (
 )
 from ..dtensor import is_dtensor
 from .counting import bisect
+from .device import select_on_device
 from .order import interpolate, magnitude_bits
 from .selection import select
 from .sharded import select_sharded
@@ -86,7 +87,8 @@ def quantile_abs(
 def _exact(x: Array, shape: tuple[int, int], q: float, nonzero: bool) -> Array:
     """Compute the q-quantile of each row of |x|, viewed as `shape` (rows, n), in fp64."""
     if not on_host(x):
-        return interpolate(bisect(magnitude_bits(x.reshape(shape)), q, nonzero), dtype_name(x))
+        select_traced = select_on_device if isinstance(x, torch.Tensor) else bisect
+        return interpolate(select_traced(magnitude_bits(x.reshape(shape)), q, nonzero), dtype_name(x))
     value = interpolate(select(x, shape, q, nonzero), dtype_name(x))
     return torch.from_numpy(value) if isinstance(x, torch.Tensor) else value
 

@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ...arrays import on_device
 from ...clip import Clip, smooth
 from ..direction import Direction
-from ..groups import Group, ParameterState, check_torch_flags
+from ..groups import Group, ParameterState, check_torch_flags, clips
 from ..kernels.adamw import FusedAdamW
 from ..kernels.cpu import load_library
 from ..staged import Staged
@@ -60,8 +61,14 @@ class AdamWMethod(Method):
         if not torch.compiler.is_compiling():
             step = step.item()  # torch keeps it on the host, so nothing waits
         second = state["max_exp_avg_sq" if group["amsgrad"] else "exp_avg_sq"]
-        denominator = second.sqrt().div_((1 - beta2**step) ** 0.5).add_(group["eps"])
-        return Direction(state["exp_avg"], denominator, divisor=1 - beta1**step)
+        bias1, root_bias2 = 1 - beta1**step, (1 - beta2**step) ** 0.5
+        if on_device(w) and not torch.compiler.is_compiling() and clips(group, "post", w):
+            # Nothing to match to the bit: bias1 (sqrt(v) / root_bias2 + eps) in two passes, not in four.
+            return Direction(
+                state["exp_avg"], torch.rsub(second.sqrt(), bias1 * group["eps"], alpha=-bias1 / root_bias2)
+            )
+        denominator = second.sqrt().div_(root_bias2).add_(group["eps"])
+        return Direction(state["exp_avg"], denominator, divisor=bias1)
 
     def can_direct(self, g: Tensor | None, state: ParameterState, group: Group) -> bool:
         return "exp_avg" in state

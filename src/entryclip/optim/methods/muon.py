@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ...arrays import on_device
 from ...clip import Clip, smooth
 from ...dtensor import is_dtensor, shard_count
 from ...matrix.iterations import NEWTON_SCHULZ
@@ -18,7 +19,7 @@ from ..groups import Group, ParameterState, layout_of
 from ..staged import Staged
 from .method import Method, chosen, defaults_of, register
 
-_STACK = 1 << 22  # entries whose matrix signs are taken together, on a device
+_STACK = 1 << 26  # entries whose matrix signs are taken together on a device: 256 MB in fp32, few launches
 _CACHED = 1 << 17  # the same on a CPU, which gains nothing from a stack that leaves its cache
 
 
@@ -73,21 +74,36 @@ class MuonMethod(Method):
         return msign(m, own_steps if group["sign"] == "newton_schulz" else group["sign"], dtype=group["precision"])
 
     def batches(self, params: list[Tensor], group: Group) -> Iterator[list[Tensor]]:
-        """Yield parameters of one shape and dtype together, in stacks of bounded size."""
+        """Yield parameters together whose matrices are alike, in stacks of bounded size.
+
+        On a device these are all matrices of one shape or its transpose, whatever batch or blocks they are in.
+        """
         alike: dict[Any, list[Tensor]] = {}
         for p in params:
-            alike.setdefault((p.shape, p.dtype, p.device, getattr(p, "placements", None)), []).append(p)
+            shape = tuple(p.shape)
+            if on_device(p) and not is_dtensor(p):
+                shape = tuple(sorted(layout_of(group).shape(shape)[-2:]))
+            alike.setdefault((shape, p.dtype, p.device, getattr(p, "placements", None)), []).append(p)
         for same in alike.values():
-            size = _stack_size(same[0])
-            yield from (same[i : i + size] for i in range(0, len(same), size))
+            yield from _stacks(same)
 
 
-def _stack_size(p: Any) -> int:
-    """Return how many matrices like `p` to take together: a stack of bounded size, or one for each process."""
-    if is_dtensor(p):
-        return shard_count(p)
-    limit = min(_STACK, _CACHED) if p.device.type == "cpu" else _STACK
-    return max(limit // max(p.numel(), 1), 1)
+def _stacks(params: list[Tensor]) -> Iterator[list[Tensor]]:
+    """Cut a list of parameters into stacks of a bounded number of entries; of DTensors, one for each process."""
+    if is_dtensor(params[0]):
+        size = shard_count(params[0])
+        yield from (params[i : i + size] for i in range(0, len(params), size))
+        return
+    limit = _STACK if on_device(params[0]) else min(_STACK, _CACHED)
+    stack: list[Tensor] = []
+    room = limit
+    for p in params:
+        if stack and p.numel() > room:
+            yield stack
+            stack, room = [], limit
+        stack.append(p)
+        room -= p.numel()
+    yield stack
 
 
 def _original(rows: int, columns: int) -> float:

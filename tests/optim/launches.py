@@ -1,0 +1,100 @@
+"""Counts what a computation asks of a device, from tensors on `meta`, which take the device's path and hold no data."""
+
+from collections import Counter
+from itertools import chain
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+# Operations that launch no kernel: views, and memory that is handed out as it is.
+VIEWS = frozenset(
+    [
+        "alias",
+        "as_strided",
+        "detach",
+        "empty",
+        "empty_like",
+        "empty_strided",
+        "expand",
+        "lift_fresh",
+        "new_empty",
+        "new_empty_strided",
+        "permute",
+        "_reshape_alias",
+        "reshape",
+        "select",
+        "slice",
+        "split",
+        "squeeze",
+        "t",
+        "transpose",
+        "unbind",
+        "_unsafe_view",
+        "unsqueeze",
+        "view",
+    ]
+)
+FILLS = frozenset(
+    ["full_like", "new_full", "new_ones", "new_zeros", "ones_like", "zeros_like"]
+)  # read only an argument's shape
+SYNCHRONISING = frozenset(
+    ["_local_scalar_dense", "bincount", "equal", "is_nonzero", "item", "masked_select", "nonzero", "unique"]
+)
+PRODUCTS = frozenset(["addmm", "baddbmm", "bmm", "mm"])
+
+
+class Launches(TorchDispatchMode):
+    """Counts kernels, bytes read and written, and waits of the host, while it is active.
+
+    Every operation on a device counts as one launch that reads each argument once and writes each result once. That is
+    less than the truth for `topk`, which reads its argument several times.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.operations = Counter()
+        self.bytes = 0
+        self.synchronisations = 0
+
+    @property
+    def count(self):
+        return self.operations.total()
+
+    @property
+    def products(self):
+        return sum(self.operations[name] for name in PRODUCTS)
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        read = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+        written = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor)]
+        if name not in VIEWS and any(t.device.type == "meta" for t in chain(read, written)):
+            self.synchronisations += name in SYNCHRONISING
+            self.operations[name] += 1
+            distinct = (
+                {} if name in FILLS else {(t.untyped_storage()._cdata, t.storage_offset(), t.shape): t for t in read}
+            )
+            self.bytes += sum(map(size_in_bytes, chain(distinct.values(), written)))
+        return result
+
+
+def size_in_bytes(t):
+    """Bytes of the entries that differ: a dimension with stride 0 repeats one."""
+    entries = 1
+    for side, stride in zip(t.shape, t.stride(), strict=True):
+        entries *= side if stride else 1
+    return entries * t.element_size()
+
+
+def step_launches(make, shapes, steps=2):
+    """Launches of the last of some steps of the optimizer `make(params)`, of parameters with these shapes on `meta`."""
+    params = [torch.nn.Parameter(torch.empty(shape, device="meta")) for shape in shapes]
+    optimizer = make(params)
+    for _ in range(steps):
+        for p in params:
+            p.grad = torch.empty_like(p)
+        with Launches() as launches:
+            optimizer.step()
+    return launches
