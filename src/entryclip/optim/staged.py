@@ -18,7 +18,7 @@ from .groups import COMMON, HALF, Group, check_group, clips, named
 from .kernels.plan import FusedStep
 from .methods.method import Method, find_method
 from .stages import apply_clip, gradient, orthogonalize
-from .state_dict import as_text, check_shapes, follow_device_, load_state_dict
+from .state_dict import as_text, load_state_dict
 
 
 class Staged(torch.optim.Optimizer):
@@ -59,8 +59,8 @@ class Staged(torch.optim.Optimizer):
         for number, group in enumerate(self.param_groups):
             method, params = group["method"], [p for p in group["params"] if p.grad is not None]
             for p in params:
-                check_shapes(p, self.state[p], method, group)
-                follow_device_(p, self.state[p], method)
+                method.check_shapes(p, self.state[p], group)
+                method.follow_device_(p, self.state[p])
             if group["fused"]:
                 self._check_again_if_moved(number, group, method)
                 params = self._fused_step(number, params, group, method)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from .groups import HALF, STAGES, Group, ParameterState, name_in
-from .methods.method import Method
+from .groups import HALF, STAGES, Group, ParameterState
 
 if TYPE_CHECKING:
     from .staged import Staged
@@ -59,36 +58,6 @@ def load_state_dict(optimizer: "Staged", saved: StateDict, load: Callable[[State
             handle.remove()
 
 
-def check_shapes(p: Tensor, state: ParameterState, method: Method, group: Group) -> None:
-    """Raise where a buffer of a parameter does not have the parameter's shape."""
-    for key in (*method.buffers, "master"):
-        buffer = state.get(key)
-        if buffer is not None and buffer.shape != p.shape:
-            raise ValueError(_wrong_shape(name_in(group, p), p, key, buffer))
-
-
-def follow_device_(p: Tensor, state: ParameterState, method: Method) -> None:
-    """Move the state of a parameter that was moved to another device after a step, and warn about it."""
-    buffer = next((state[key] for key in method.buffers if state.get(key) is not None), None)
-    if buffer is None or buffer.device == p.device:
-        return
-    warnings.warn(
-        f"parameters were moved from {buffer.device} to {p.device} after a step, and their optimizer state with them; "
-        "to save the copy, move the model before the optimizer is made",
-        stacklevel=5,
-    )
-    for key, value in state.items():
-        if isinstance(value, Tensor) and key != "step":  # the step number stays on the host
-            state[key] = value.to(p.device)
-
-
-def _wrong_shape(name: str, p: Tensor, key: str, buffer: Any) -> str:
-    return (
-        f"parameter {name} has shape {tuple(p.shape)}, but its state {key} has {tuple(buffer.shape)}: the parameter "
-        "was replaced or the state is another model's; make a new optimizer, or load the state that belongs to it"
-    )
-
-
 def _merged_groups(live: list[Group], saved: list[Group]) -> list[Group]:
     """Return the saved options over the live ones, which a checkpoint of torch.optim lacks.
 
@@ -121,7 +90,7 @@ def _pairs(optimizer: "Staged", saved: StateDict) -> list[tuple[Tensor, Group, P
 def _check_saved_shapes(optimizer: "Staged", saved: StateDict) -> None:
     """Raise where a saved buffer does not fit its parameter, before anything is loaded."""
     for p, group, state in _pairs(optimizer, saved):
-        check_shapes(p, state, group["method"], group)
+        group["method"].check_shapes(p, state, group)
 
 
 def _repair_state(optimizer: "Staged", saved: StateDict) -> None:

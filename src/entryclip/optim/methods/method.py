@@ -6,6 +6,7 @@ gives it a name that groups can use instead.
 """
 
 import inspect
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch import Tensor
 
 from ..direction import Direction
-from ..groups import Group, ParameterState
+from ..groups import Group, ParameterState, name_in
 
 if TYPE_CHECKING:
     from ..kernels.plan import FusedStep
@@ -42,6 +43,31 @@ class Method(ABC):
 
     def make_buffers_(self, w: Tensor, state: ParameterState, group: Group) -> None:  # noqa: B027 - most have none
         """Make the buffers that `state` lacks."""
+
+    def check_shapes(self, p: Tensor, state: ParameterState, group: Group) -> None:
+        """Raise where a buffer of a parameter does not have the parameter's shape: it must never reach a kernel."""
+        for key in (*self.buffers, "master"):
+            buffer = state.get(key)
+            if buffer is not None and buffer.shape != p.shape:
+                raise ValueError(
+                    f"parameter {name_in(group, p)} has shape {tuple(p.shape)}, but its state {key} has "
+                    f"{tuple(buffer.shape)}: the parameter was replaced or the state is another model's; make a new "
+                    "optimizer, or load the state that belongs to it"
+                )
+
+    def follow_device_(self, p: Tensor, state: ParameterState) -> None:
+        """Move the state of a parameter that was moved to another device after a step, and warn about it."""
+        buffer = next((state[key] for key in self.buffers if state.get(key) is not None), None)
+        if buffer is None or buffer.device == p.device:
+            return
+        warnings.warn(
+            f"parameters were moved from {buffer.device} to {p.device} after a step, and their optimizer state with "
+            "them; to save the copy, move the model before the optimizer is made",
+            stacklevel=5,
+        )
+        for key, value in state.items():
+            if isinstance(value, Tensor) and key != "step":  # the step number stays on the host
+                state[key] = value.to(p.device)
 
     @abstractmethod
     def update_(self, g: Tensor, w: Tensor, state: ParameterState, group: Group) -> None:
