@@ -30,7 +30,7 @@ LIMITS = {
     "adamw, smooth": (lambda p: optim.AdamW(p), 53, 126.2),
     "adamw, hard": (lambda p: optim.AdamW(p, post=ec.hard(0.995)), 48, 118.2),
     "adamw, running": (lambda p: optim.AdamW(p, post=RUNNING), 68, 126.2),
-    "adamw, median": (lambda p: optim.AdamW(p, post=MEDIAN), 115, 284.3),
+    "adamw, median": (lambda p: optim.AdamW(p, post=MEDIAN), 115, 260.2),
     "muon, no clip": (lambda p: optim.Muon(p, pre=None, precision=torch.bfloat16), 31, 130.1),
     "muon, smooth": (lambda p: optim.Muon(p, precision=torch.bfloat16), 76, 176.3),
 }
