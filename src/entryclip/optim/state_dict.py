@@ -69,7 +69,7 @@ def check_shapes(p: Tensor, state: ParameterState, method: Method, group: Group)
 
 def follow_device_(p: Tensor, state: ParameterState, method: Method) -> None:
     """Move the state of a parameter that was moved to another device after a step, and warn about it."""
-    buffer = next((state[key] for key in method.buffers if state.get(key) is not None), None)
+    buffer = state.get(method.buffers[0]) if method.buffers else None
     if buffer is None or buffer.device == p.device:
         return
     warnings.warn(
