@@ -41,7 +41,7 @@ def on_host(x: Array) -> bool:
 
 def on_device(x: torch.Tensor) -> bool:
     """Tell whether `x` lies on a device, where launches and passes over memory count, and not on a CPU."""
-    return x.device.type != "cpu"
+    return not x.is_cpu  # several times faster than to ask for the device's name
 
 
 def dtype_name(x: Array) -> str:

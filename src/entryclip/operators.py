@@ -124,12 +124,25 @@ def scaled_norm(y: Array) -> tuple[Array, Array, Array]:
     return top, unit, norm
 
 
+def device_norm(y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Do as `scaled_norm` in three passes over a tensor on a device that needs no derivative.
+
+    The norm is NaN where an entry is not finite.
+    """
+    axes = matrix_axes(y) or None
+    top = torch.linalg.vector_norm(y, torch.inf, axes, keepdim=True)
+    unit = y / torch.where(top == 0, 1.0, top)
+    return top, unit, torch.linalg.vector_norm(unit, 2, axes, keepdim=True)
+
+
 def match_norm(y: Array, x: Array) -> Array:
     """Scale each matrix of `y` to the Frobenius norm of `x`'s; unchanged where either norm is 0 or not finite."""
     xp = check_floating(x)
     if 0 in x.shape:
         return y
-    (top, _, norm), (new_top, unit, new_norm) = scaled_norm(widen(x)), scaled_norm(widen(y))
+    away = xp is torch and not on_host(x) and not (torch.is_grad_enabled() and (x.requires_grad or y.requires_grad))
+    scaled_norm_of = device_norm if away else scaled_norm
+    (top, _, norm), (new_top, unit, new_norm) = scaled_norm_of(widen(x)), scaled_norm_of(widen(y))
     with quiet(xp):
         scaled = unit * (norm / new_norm) * top
         sound = (top < float("inf")) & (new_top > 0) & (new_top < float("inf"))

@@ -88,9 +88,9 @@ def size_in_bytes(t):
     return entries * t.element_size()
 
 
-def step_launches(make, shapes, steps=2):
+def step_launches(make, shapes, dtype=torch.float32, steps=2):
     """Launches of the last of some steps of the optimizer `make(params)`, of parameters with these shapes on `meta`."""
-    params = [torch.nn.Parameter(torch.empty(shape, device="meta")) for shape in shapes]
+    params = [torch.nn.Parameter(torch.empty(shape, dtype=dtype, device="meta")) for shape in shapes]
     optimizer = make(params)
     for _ in range(steps):
         for p in params:

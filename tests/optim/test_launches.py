@@ -30,7 +30,9 @@ LIMITS = {
     "adamw, smooth": (lambda p: optim.AdamW(p), 53, 126.2),
     "adamw, hard": (lambda p: optim.AdamW(p, post=ec.hard(0.995)), 48, 118.2),
     "adamw, running": (lambda p: optim.AdamW(p, post=RUNNING), 68, 126.2),
-    "adamw, median": (lambda p: optim.AdamW(p, post=MEDIAN), 115, 284.3),
+    "adamw, smooth with rms kept": (lambda p: optim.AdamW(p, post=ec.smooth(0.995, preserve_rms=True)), 74, 186.2),
+    "adamw, median": (lambda p: optim.AdamW(p, post=MEDIAN), 115, 260.2),
+    "sgd, smooth": (lambda p: optim.SGD(p, momentum=0.9, post=ec.smooth(0.99)), 48, 78.2),
     "muon, no clip": (lambda p: optim.Muon(p, pre=None, precision=torch.bfloat16), 31, 130.1),
     "muon, smooth": (lambda p: optim.Muon(p, precision=torch.bfloat16), 76, 176.3),
 }
@@ -43,6 +45,13 @@ def test_launches_and_bytes_of_a_step(name):
     assert found.synchronisations == 0
     assert found.count <= launches, found.operations
     assert found.bytes / math.prod(SHAPE) <= per_entry
+
+
+def test_half_precision_takes_fewer_bytes():
+    smooth = step_launches(optim.AdamW, [SHAPE], torch.bfloat16)
+    assert smooth.synchronisations == 0
+    assert smooth.count <= 59, smooth.operations
+    assert smooth.bytes / math.prod(SHAPE) <= 88.1
 
 
 def test_a_known_threshold_costs_one_quantile_and_no_more():
@@ -91,6 +100,7 @@ def as_on_a_device(monkeypatch):
 
 
 CLIPS = [
+    ec.smooth(0.9, preserve_rms=True),
     ec.smooth(0.995),
     ec.smooth(0.5),
     FIXED,

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..arrays import Array, cast, check_floating, double, namespace, on_host, widen
-from ..operators import scaled_norm
+from ..operators import device_norm, scaled_norm
 from .iterations import NEWTON_SCHULZ, POLAR_EXPRESS, Quintic, iterate, polar_factor
 
 _INF, _NAN = float("inf"), float("nan")
@@ -59,24 +59,14 @@ def _normalized(y: Array) -> tuple[Array, Any]:
     xp = namespace(y)
     if xp is torch and not (torch.is_grad_enabled() and y.requires_grad):
         if not on_host(y):
-            return _divided_by_norm(y), True
+            _, unit, norm = device_norm(y)
+            return unit / torch.where(norm == 0, 1.0, norm), True
         size = torch.linalg.matrix_norm(y, keepdim=True)
         if bool(((size > 1e-15) & (size < 1e15)).all()):  # the usual case: no pass for extreme sizes
             return y / size, True
     top, unit, norm = scaled_norm(y)
     finite = top < _INF
     return xp.where(finite, unit / xp.where(norm == 0, 1.0, norm), 0.0), finite
-
-
-def _divided_by_norm(y: torch.Tensor) -> torch.Tensor:
-    """Divide each matrix by its largest entry, then by its norm: nothing overflows, and nothing is asked of the host.
-
-    Where an entry is not finite, inf / inf makes the norm NaN, and with it the whole matrix.
-    """
-    top = torch.linalg.vector_norm(y, torch.inf, (-2, -1), keepdim=True)
-    unit = y / torch.where(top == 0, 1.0, top)
-    norm = torch.linalg.vector_norm(unit, 2, (-2, -1), keepdim=True)
-    return unit / torch.where(norm == 0, 1.0, norm)
 
 
 def _sign_by_svd(y: Array) -> Array:

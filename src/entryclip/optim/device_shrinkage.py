@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..arrays import dtype_name, on_device, wide_dtype
 from ..clip import Clip
-from ..operators import smooth_shrinkage
+from ..operators import match_norm, smooth_shrinkage
 from ..quantiles.device import select_on_device
 from ..quantiles.order import interpolate, raw_bits
 from ..thresholds import QuantileRule, State, Step
@@ -24,8 +24,7 @@ def shrinks_on_device(clip: Clip, x: Tensor) -> bool:
     """
     if not on_device(x) or torch.compiler.is_compiling() or type(x) not in (Tensor, torch.nn.Parameter):
         return False
-    is_plain_shrinkage = clip.operator is smooth_shrinkage and not clip.preserve_rms
-    return is_plain_shrinkage and x.numel() > 0 and isinstance(clip.rule, QuantileRule)
+    return clip.operator is smooth_shrinkage and x.numel() > 0 and isinstance(clip.rule, QuantileRule)
 
 
 def shrink_on_device(x: Tensor, clip: Clip, memory: State, step: Step) -> tuple[Tensor, State]:
@@ -37,7 +36,8 @@ def shrink_on_device(x: Tensor, clip: Clip, memory: State, step: Step) -> tuple[
     offset = torch.zeros_like(threshold).masked_fill_(zero, -math.inf)
     wide = size.to(wide_dtype(x))
     exponent = torch.addcdiv(offset, wide, -threshold.masked_fill(zero, 1.0), out=wide)
-    return exponent.exp_().mul_(x).to(x.dtype), memory
+    shrunk = exponent.exp_().mul_(x).to(x.dtype)
+    return (match_norm(shrunk, x) if clip.preserve_rms else shrunk), memory
 
 
 def _quantile(size: Tensor, q: float | None) -> Tensor:

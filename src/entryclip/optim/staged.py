@@ -36,13 +36,13 @@ class Staged(torch.optim.Optimizer):
 
     def __init__(self, params: Iterable[Any], defaults: Group | None = None):
         self._fused: dict[int, FusedStep] = {}
-        self._devices: dict[int, set[str]] = {}
+        self._on_cpu: dict[int, set[bool]] = {}  # whether a group's parameters lay on a CPU when last checked
         own = {} if self.method is None else {**self.method.options(), "method": self.method}
         super().__init__(params, {**COMMON, **own, **(defaults or {})})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._fused, self._devices = {}, {}
+        self._fused, self._on_cpu = {}, {}
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -69,11 +69,11 @@ class Staged(torch.optim.Optimizer):
         return loss
 
     def _check_again_if_moved(self, number: int, group: Group, method: Method) -> None:
-        """Repeat the checks of a group with `fused=True` when its parameters lie on other devices than at the last."""
-        devices = {p.device.type for p in group["params"]}
-        if self._devices.get(number) != devices:
+        """Repeat the checks of a group with `fused=True` when its parameters were moved to or from a device."""
+        on_cpu = {p.is_cpu for p in group["params"]}
+        if self._on_cpu.get(number) != on_cpu:
             method.check(group)
-            self._devices[number] = devices
+            self._on_cpu[number] = on_cpu
 
     def _fused_step(self, number: int, params: list[Tensor], group: Group, method: Method) -> list[Tensor]:
         """Let the method's kernel step the parameters that it supports; returns the others."""
@@ -184,7 +184,7 @@ class Staged(torch.optim.Optimizer):
         except (ValueError, TypeError, RuntimeError):
             self.param_groups.pop()
             raise
-        self._devices[len(self.param_groups) - 1] = {p.device.type for p in group["params"]}
+        self._on_cpu[len(self.param_groups) - 1] = {p.is_cpu for p in group["params"]}
 
     def state_dict(self) -> dict[str, Any]:
         """Return torch's state dict with clips and methods as text: it loads under `torch.load(weights_only=True)`."""

@@ -47,7 +47,8 @@ def select_by_digits(bits: Tensor, rows: Rows, q: float, nonzero: bool) -> Order
     fraction: Any = None
     tied: Any = None
     for shift in reversed(range(0, width, _DIGIT)):
-        counts = _histogram((bits >> shift if shift else bits) - rows.local(found << _DIGIT), rows.n)
+        below = rows.local((found << _DIGIT).long() - 1)  # the largest prefix of this length that is too small
+        counts = _histogram((bits >> shift if shift else bits) - below, rows.n)
         if rank is None and nonzero:  # nothing lies below the first digit: that place carries the number of zeros
             counts = torch.cat([(bits == 0).sum(-1, keepdim=True, dtype=counts.dtype), counts[:, 1:]], -1)
         counts = rows.total(counts)
@@ -63,12 +64,11 @@ def select_by_digits(bits: Tensor, rows: Rows, q: float, nonzero: bool) -> Order
 
 
 def _histogram(digits: Tensor, n: int) -> Tensor:
-    """Count in each row the numbers below 0 and those equal to 0, 1, ... up to the largest digit."""
-    place = (digits.clamp(-1, _BINS) + 1).to(torch.int64)
+    """Count in each row the numbers up to 0, and those equal to 1, 2, ... up to the number of bins; larger ones not."""
     exact = torch.int32 if n < 2**31 else torch.int64
     ones = torch.ones((), dtype=exact, device=digits.device).expand(digits.shape)
-    counts = torch.zeros(len(digits), _BINS + 2, dtype=exact, device=digits.device).scatter_add(1, place, ones)
-    return counts[:, :-1]
+    counts = torch.zeros(len(digits), _BINS + 2, dtype=exact, device=digits.device)
+    return counts.scatter_add(1, digits.clamp(0, _BINS + 1), ones)[:, :-1]
 
 
 def _with_neighbours(bits: Tensor, rows: Rows, found: Tensor, tied: Tensor, fraction: Any) -> OrderStatistics:

@@ -57,7 +57,7 @@ class Method(ABC):
 
     def follow_device_(self, p: Tensor, state: ParameterState) -> None:
         """Move the state of a parameter that was moved to another device after a step, and warn about it."""
-        buffer = next((state[key] for key in self.buffers if state.get(key) is not None), None)
+        buffer = state.get(self.buffers[0]) if self.buffers else None
         if buffer is None or buffer.device == p.device:
             return
         warnings.warn(

@@ -76,7 +76,8 @@ class MuonMethod(Method):
     def batches(self, params: list[Tensor], group: Group) -> Iterator[list[Tensor]]:
         """Yield parameters together whose matrices are alike, in stacks of bounded size.
 
-        On a device these are all matrices of one shape or its transpose, whatever batch or blocks they are in.
+        On a device these are all matrices of one shape or its transpose, whatever batch or blocks they are in: the sign
+        of a transpose is the transpose of the sign.
         """
         alike: dict[Any, list[Tensor]] = {}
         for p in params:
