@@ -28,7 +28,7 @@ class GPUBackend:
     uses_torch = True
     smallest_in_batch = 1
     tile = 8192  # entries that one program works on
-    block = 1024  # entries that it holds in registers at a time
+    block = 512  # entries that it holds in registers at a time
     warps = 4
 
     def __init__(self, plan: KernelPlan):

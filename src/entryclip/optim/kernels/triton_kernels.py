@@ -105,7 +105,7 @@ def _walk_tile(
     TILE: tl.constexpr, BLOCK: tl.constexpr, ROOM: tl.constexpr,
 ):  # fmt: skip
     if ALIGNED:
-        left = tl.multiple_of(left, 4)
+        left = left // 4 * 4  # as it is: the compiler now sees that no vector is cut
     row = constants + matrix * CONSTANT_COLUMNS
     a, b = tl.load(row + A), tl.load(row + B)
     p, g = address_of(table, matrix, P, start), address_of(table, matrix, G, start)
@@ -128,8 +128,8 @@ def _walk_tile(
             x = tl.load(at(g, offsets, ALIGNED), ok, 0.0) * tl.load(row + SIGN)
             d = x - m
             fresh = tl.load(row + FRESH1)
-            m = tl.where(fresh < 0.5, m + fresh * d, x - tl.load(row + BETA1) * d)  # torch's lerp
-            v = tl.load(row + BETA2) * v + tl.load(row + FRESH2) * x * x  # in torch's order: x * x may overflow
+            m = tl.where(fresh < 0.5, tl.fma(fresh, d, m), tl.fma(-tl.load(row + BETA1), d, x))  # torch's lerp
+            v = tl.fma(tl.load(row + FRESH2) * x, x, tl.load(row + BETA2) * v)  # torch's order: x * x may overflow
             tl.store(at(m_at, offsets, ALIGNED), m, ok)
             tl.store(at(v_at, offsets, ALIGNED), v, ok)
         u = direction(m, v, a, b)
@@ -146,7 +146,7 @@ def _walk_tile(
         if moves:
             y = tl.where(is_clipped, _clip(u, c, OPERATOR, LIMITS), u)
             w = tl.load(at(p, offsets, ALIGNED), ok, 0.0)
-            tl.store(at(p, offsets, ALIGNED), tl.load(row + DECAY) * w - tl.load(row + LR) * y, ok)
+            tl.store(at(p, offsets, ALIGNED), tl.fma(-tl.load(row + LR), y, tl.load(row + DECAY) * w), ok)
     if LOOK:
         if looks:
             found = search + matrix * SEARCH_COLUMNS
