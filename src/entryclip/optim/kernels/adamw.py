@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ...arrays import Array, cast, namespace
@@ -107,9 +106,7 @@ class FusedAdamW:
         self._plan.propagate = group["nonfinite"] == "propagate"
         self._backend = backend(self._plan)
 
-    def _gather_memory(
-        self, clipped: list[Tensor], counts: list[int], group: Group, uses_torch: bool
-    ) -> list[State]:
+    def _gather_memory(self, clipped: list[Tensor], counts: list[int], group: Group, uses_torch: bool) -> list[State]:
         """Join the rule's memory of all clipped matrices into one array per key, and return each parameter's views.
 
         The views go into the optimizer's state. The arrays are those of the backend: the rules are the same in all

@@ -9,6 +9,7 @@ import enum
 import functools
 import threading
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -93,8 +94,8 @@ _MEMORY = _Memory()
 class CPUBackend:
     """Carries out the plans of one group on the host, by one call of adamw.c for all matrices."""
 
-    uses_torch = False
-    smallest_in_batch = 1 << 12
+    uses_torch: ClassVar[bool] = False
+    smallest_in_batch: ClassVar[int] = 1 << 12
 
     def __init__(self, plan: KernelPlan):
         self._jobs = np.zeros(len(plan.owner), JOB)

@@ -3,7 +3,7 @@
 A launch covers all matrices of a group. Nothing is read back from the device, so the host never waits for it.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -25,10 +25,10 @@ class GPUBackend:
     one. Results are the same to the bit in every run.
     """
 
-    uses_torch = True
-    smallest_in_batch = 1
-    tile = 8192  # entries that one program works on
-    block = 512  # entries that it holds in registers at a time
+    uses_torch: ClassVar[bool] = True
+    smallest_in_batch: ClassVar[int] = 1
+    tile = 8192  # entries that one program works on; below 2^15, for its counts share a register
+    block = 1024 if torch.version.hip else 512  # entries that it holds at a time: four, 16 bytes, for each thread
     warps = 4
 
     def __init__(self, plan: KernelPlan):
@@ -117,7 +117,7 @@ class GPUBackend:
         """Launch one kernel on the device of the tensors, without fusing its operations: see triton_kernels.py."""
         if not programs:
             return
-        with torch.cuda.device_of(self._tiles):
+        with torch.cuda.device_of(self._tiles):  # type: ignore[no-untyped-call]
             kernel[(programs,)](*arguments, **constants, num_warps=self.warps, enable_fp_fusion=False)
 
     def _upload(self, array: NDArray[Any]) -> Tensor:

@@ -1,9 +1,11 @@
-"""The kernels of AdamW's fused step on a GPU, written in Triton. gpu.py launches them, each for all matrices of a group.
+"""The kernels of AdamW's fused step on a GPU, in Triton. gpu.py launches each for all matrices of a group at once.
 
     walk     take the gradients into the moments, look at the direction u = m / (a sqrt(v) + b), move the weights
     locate   per matrix: the rank of the quantile, and whether the bracket around the last one holds it
     digit    count eight bits of the bit patterns of |u|: of the magnitudes that `walk` kept, or of u made anew
     choose   per matrix: go into the bin that holds the rank; after the last digit the quantile itself
+
+The last three are in triton_search.py.
 
 A matrix is cut into tiles of TILE entries; program i works on tile i. Every pass makes the same u to the bit: the
 operations are written out and launched without fusion into others. Sums over programs are integers, and a tile keeps
@@ -18,7 +20,9 @@ P, G, M, V, N, IS_ALIGNED, TABLE_COLUMNS = (tl.constexpr(i) for i in range(7))
 # Columns of `constants`, one row of fp32 per matrix: the fields of plan.AdamConstants in their order.
 SIGN, BETA1, FRESH1, BETA2, FRESH2, A, B, DECAY, LR, CONSTANT_COLUMNS = (tl.constexpr(i) for i in range(10))
 # Columns of `search`, one row of 64-bit integers per clipped matrix. LOW and HIGH are the bracket, as bit patterns.
-LOW, HIGH, ZEROS, BELOW, INSIDE, TOP, RANK, PREFIX, BEYOND, IS_HIT, SEARCH_COLUMNS = (tl.constexpr(i) for i in range(11))
+LOW, HIGH, ZEROS, BELOW, INSIDE, TOP, RANK, PREFIX, BEYOND, IS_HIT, SEARCH_COLUMNS = (
+    tl.constexpr(i) for i in range(11)
+)
 # Columns of `estimates`, one row of fp64 per clipped matrix.
 QUANTILE, FRACTION, WIDTH, ESTIMATE_COLUMNS = (tl.constexpr(i) for i in range(4))
 
@@ -115,8 +119,7 @@ def _walk_tile(
         low = tl.load(search + matrix * SEARCH_COLUMNS + LOW, mask=looks, other=0).to(tl.int32)
         high = tl.load(search + matrix * SEARCH_COLUMNS + HIGH, mask=looks, other=0).to(tl.int32)
         room = kept + tl.program_id(0).to(tl.int64) * ROOM
-        zeros = tl.zeros((BLOCK,), tl.int32)
-        below = tl.zeros((BLOCK,), tl.int32)
+        counts = tl.zeros((BLOCK,), tl.int32)  # zeros, and 2^16 times what lies below: one register for both
         top = tl.zeros((BLOCK,), tl.int32)
         count = tl.zeros((), tl.int32)
     for k in range(0, TILE, BLOCK):
@@ -136,8 +139,7 @@ def _walk_tile(
         if LOOK:
             if looks:
                 bits = magnitude(u)
-                zeros += (ok & (bits == 0)).to(tl.int32)
-                below += (ok & (bits < low)).to(tl.int32)
+                counts += tl.where(ok & (bits == 0), 1, 0) + tl.where(ok & (bits < low), 1 << 16, 0)
                 top = tl.maximum(top, tl.where(ok, bits, 0))
                 inside = (ok & (bits >= low) & (bits < high)).to(tl.int32)
                 place = count + tl.cumsum(inside, 0) - 1
@@ -151,8 +153,9 @@ def _walk_tile(
         if looks:
             found = search + matrix * SEARCH_COLUMNS
             tl.store(kept_counts + tl.program_id(0), count)
-            tl.atomic_add(found + ZEROS, tl.sum(zeros, 0).to(tl.int64), sem="relaxed")
-            tl.atomic_add(found + BELOW, tl.sum(below, 0).to(tl.int64), sem="relaxed")
+            both = tl.sum(counts, 0)
+            tl.atomic_add(found + ZEROS, (both & 0xFFFF).to(tl.int64), sem="relaxed")
+            tl.atomic_add(found + BELOW, (both >> 16).to(tl.int64), sem="relaxed")
             tl.atomic_add(found + INSIDE, count.to(tl.int64), sem="relaxed")
             tl.atomic_max(found + TOP, tl.max(top, 0).to(tl.int64), sem="relaxed")
 
