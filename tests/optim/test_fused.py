@@ -27,6 +27,7 @@ RULES = [
     ec.FollowLR(ec.Fixed(1.0), base_lr=1e-2),
     ec.Running(ec.Quantile(0.99), beta=0.9),
     ec.Running(ec.Scale(3.0), beta=0.5, lag=0),
+    ec.Running(ec.Fixed(0.5), beta=0.9),  # has memory, but looks at nothing
 ]
 RUNNING = ec.Clip(ec.smooth_shrinkage, ec.Running(ec.Quantile(0.99), beta=0.9))
 CLIPS = [None, *(ec.Clip(operator, rule) for operator in (ec.smooth_shrinkage, ec.hard_clip) for rule in RULES)]

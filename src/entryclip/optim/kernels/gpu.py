@@ -3,16 +3,21 @@
 A launch covers all matrices of a group. Nothing is read back from the device, so the host never waits for it.
 """
 
-from typing import Any, ClassVar
+import inspect
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+import triton
 from numpy.typing import NDArray
 from torch import Tensor
 
 from . import triton_kernels as kernels
 from . import triton_search as searching
-from .plan import AdamConstants, KernelPlan, ThresholdSource
+from .plan import KernelPlan, ThresholdSource
+
+if "mask" not in inspect.signature(triton.language.histogram).parameters:
+    raise ImportError(f"Triton {triton.__version__} is too old, 3.4 or newer is needed: its histogram takes no mask")
 
 _SHIFTS = (24, 16, 8, 0)  # of the digits of a magnitude's bit pattern, the highest first
 _TABLE, _CONSTANTS = kernels.TABLE_COLUMNS.value, kernels.CONSTANT_COLUMNS.value
@@ -48,7 +53,7 @@ class GPUBackend:
         self._tables = self._step.views(self._upload(self._step.fill(plan)))
         self._set_ready(plan)
         on_device = isinstance(plan.threshold, Tensor)
-        self._walk(plan, plan.threshold if on_device else self._tables.thresholds, update=True)
+        self._walk(plan, _vector(plan.threshold) if on_device else self._tables.thresholds, update=True)
         if plan.q is None or not plan.clipped:
             return torch.zeros(plan.clipped, device=self._device)
         self._select(plan)
@@ -58,7 +63,7 @@ class GPUBackend:
 
     def move(self, plan: KernelPlan, thresholds: Tensor) -> None:
         """Move the matrices whose threshold was awaited: see `plan.Backend`."""
-        self._walk(plan, thresholds.to(torch.float32).contiguous(), update=False)
+        self._walk(plan, _vector(thresholds), update=False)
 
     def _make_search(self, plan: KernelPlan) -> None:
         """Allocate what the search for quantiles keeps on the device. Without a guess a bracket is empty."""
@@ -126,11 +131,13 @@ class GPUBackend:
         return host.clone() if self._device.type == "cpu" else host.pin_memory().to(self._device, non_blocking=True)
 
 
-class _Views:
+class _Views(NamedTuple):
     """The tables of one step on the device, as parts of one uploaded array."""
 
-    def __init__(self, addresses: Tensor, multiples: Tensor, constants: Tensor, thresholds: Tensor):
-        self.addresses, self.multiples, self.constants, self.thresholds = addresses, multiples, constants, thresholds
+    addresses: Tensor
+    multiples: Tensor
+    constants: Tensor
+    thresholds: Tensor
 
 
 class _StepTables:
@@ -138,14 +145,17 @@ class _StepTables:
 
     def __init__(self, plan: KernelPlan):
         rows, clipped = len(plan.owner), plan.clipped
-        self._rows, self._clipped = rows, clipped
-        ends = np.cumsum([8 * _TABLE * rows, 8 * clipped, 4 * _CONSTANTS * rows, 4 * clipped])
-        self._ends = [int(end) for end in ends]
-        self._bytes = np.zeros(self._ends[-1], np.uint8)
-        parts = np.split(self._bytes, ends[:-1])
-        self._addresses = parts[0].view(np.int64).reshape(rows, _TABLE)
-        self._multiples, self._thresholds = parts[1].view(np.float64), parts[3].view(np.float32)
-        self._constants = parts[2].view(np.float32).reshape(rows, _CONSTANTS)
+        sizes = [8 * _TABLE * rows, 8 * clipped, 4 * _CONSTANTS * rows, 4 * clipped]  # bytes, in the order of _Views
+        self._parts = []
+        start = 0
+        for size in sizes:
+            self._parts.append(slice(start, start + size))
+            start += -(-size // 16) * 16  # each part at a multiple of 16 bytes: Triton compiles anew for any other
+        self._bytes = np.zeros(start, np.uint8)
+        first, second, third, fourth = (self._bytes[part] for part in self._parts)
+        self._addresses = first.view(np.int64).reshape(rows, _TABLE)
+        self._multiples, self._thresholds = second.view(np.float64), fourth.view(np.float32)
+        self._constants = third.view(np.float32).reshape(rows, _CONSTANTS)
         self._offset = 4 * plan.start
         own = np.array([each.addresses for each in plan.bindings], np.int64).reshape(-1, 3)
         for column, addresses in zip((kernels.P, kernels.M, kernels.V), own.T, strict=True):
@@ -160,25 +170,22 @@ class _StepTables:
         table[:, kernels.IS_ALIGNED.value] = (of_entries % 16 == 0).all(1)
         constants = np.array(plan.constants, np.float32)
         self._constants[:] = constants if len(constants) == 1 else constants[plan.owner]
-        if self._clipped and not isinstance(plan.threshold, Tensor):
+        if plan.clipped and not isinstance(plan.threshold, Tensor):
             self._multiples[:], self._thresholds[:] = plan.multiple, plan.threshold
         return self._bytes
 
     def views(self, uploaded: Tensor) -> _Views:
         """Return the tables in the uploaded array."""
-        first, second, third, fourth = self._ends
-        return _Views(
-            uploaded[:first].view(torch.int64),
-            uploaded[first:second].view(torch.float64),
-            uploaded[second:third].view(torch.float32),
-            uploaded[third:fourth].view(torch.float32),
-        )
+        types = (torch.int64, torch.float64, torch.float32, torch.float32)
+        return _Views(*(uploaded[part].view(dtype) for part, dtype in zip(self._parts, types, strict=True)))
+
+
+def _vector(thresholds: Tensor) -> Tensor:
+    """Return thresholds as a kernel reads them."""
+    return thresholds.to(torch.float32).contiguous()
 
 
 def _refuse_capture(device: torch.device) -> None:
     """Raise inside a CUDA graph's capture: the bias corrections, made on the host, would stay those of this step."""
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         raise RuntimeError("a fused step cannot be captured in a CUDA graph: take optimizer.step() out of the capture")
-
-
-assert AdamConstants._fields == ("sign", "beta1", "fresh1", "beta2", "fresh2", "a", "b", "decay", "lr")
