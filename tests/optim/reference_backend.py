@@ -6,12 +6,14 @@ import numpy as np
 import torch
 
 import entryclip as ec
-from entryclip.optim.kernels.plan import Operator, Quantiles, ThresholdSource
+from entryclip.optim.kernels.plan import Operator, ThresholdSource
 
 OPERATORS = {Operator.SMOOTH: ec.smooth_shrinkage, Operator.HARD: ec.hard_clip}
 
 
 class ReferenceBackend:
+    uses_torch = False
+    smallest_in_batch = 1
     plans = 0  # how many were carried out
 
     def __init__(self, plan):
@@ -32,11 +34,11 @@ class ReferenceBackend:
                 self._clip_and_move(plan, row, plan.threshold[row])
             elif plan.source[row] == ThresholdSource.PROPORTIONAL:
                 self._clip_and_move(plan, row, plan.multiple[row] * values[row])
-        return Quantiles(values, np.ones(plan.clipped, bool))
+        return values
 
-    def move(self, plan, rows, thresholds):
-        for row, threshold in zip(rows, thresholds, strict=True):
-            self._clip_and_move(plan, row, threshold)
+    def move(self, plan, thresholds):
+        for row in np.flatnonzero(plan.source == ThresholdSource.AWAITED):
+            self._clip_and_move(plan, row, thresholds[row])
 
     def _update(self, plan, row):
         c = self._constants(plan, row)

@@ -13,7 +13,7 @@ import torch
 from reference_backend import ReferenceBackend
 
 import entryclip as ec
-from entryclip.optim.kernels import adamw, compiler, cpu
+from entryclip.optim.kernels import backends, compiler, cpu
 from entryclip.optim.kernels.cpu import Pass
 
 RULES = [
@@ -27,6 +27,7 @@ RULES = [
     ec.FollowLR(ec.Fixed(1.0), base_lr=1e-2),
     ec.Running(ec.Quantile(0.99), beta=0.9),
     ec.Running(ec.Scale(3.0), beta=0.5, lag=0),
+    ec.Running(ec.Fixed(0.5), beta=0.9),  # has memory, but looks at nothing
 ]
 RUNNING = ec.Clip(ec.smooth_shrinkage, ec.Running(ec.Quantile(0.99), beta=0.9))
 CLIPS = [None, *(ec.Clip(operator, rule) for operator in (ec.smooth_shrinkage, ec.hard_clip) for rule in RULES)]
@@ -239,7 +240,7 @@ def test_no_compiler(monkeypatch):
 @pytest.mark.parametrize("clip", CLIPS, ids=str)
 def test_another_backend_carries_out_the_same_plan(clip, monkeypatch):
     """The plan says all there is to do: a backend of plain torch takes the plain path's steps by it."""
-    monkeypatch.setitem(adamw.BACKENDS, "cpu", ReferenceBackend)
+    monkeypatch.setitem(backends.BACKENDS, "cpu", ReferenceBackend)
     monkeypatch.setattr(ReferenceBackend, "plans", 0)
     assert_same(run(False, SHAPES, post=clip), run(True, SHAPES, post=clip))
     assert ReferenceBackend.plans == 12

@@ -2,7 +2,11 @@
 
 plan.py      the plan of a step, for any backend, and what a backend promises
 binding.py   the tensors a plan rests on, checked before every step
-adamw.py     AdamW: makes the plan, asks the threshold rule, keeps the brackets of the quantiles
+adamw.py     AdamW: makes the plan and asks the threshold rule
+backends.py  the backend of each type of device, imported at first use
 cpu.py       the backend for a CPU: adamw.c, its structures and passes
+brackets.py  where the CPU's kernel looks for quantiles
 compiler.py  compiles adamw.c at first use and keeps the library
+gpu.py       the backend for a GPU: tables, tiles and launches
+triton_kernels.py, triton_search.py   its kernels
 """

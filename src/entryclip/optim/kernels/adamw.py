@@ -9,22 +9,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from ...arrays import on_host
+from ...arrays import Array, cast, namespace
 from ...clip import Clip
 from ...thresholds import QuantileRule, State, Step
 from ..groups import HALF, Group, ParameterState, clips, layout_of
 from ..stages import stage_memory
-from .binding import as_plain, bind, is_plain
-from .cpu import CPUBackend
-from .plan import OPERATORS, AdamConstants, Backend, Brackets, KernelPlan, ThresholdSource
+from .backends import backend_for
+from .binding import as_plain, bind, is_plain, is_readable
+from .plan import OPERATORS, AdamConstants, Backend, KernelPlan, ThresholdSource
 
-_SMALL = 1 << 12  # entries of a matrix below which a batch of them is faster together, by the plain path
 _OPTIONS = ("post", "amsgrad", "clip_vectors", "blocks", "transposed", "flatten", "nonfinite", "fp32_state")
-
-BACKENDS: dict[str, type[Backend]] = {"cpu": CPUBackend}  # by device type
 
 
 class FusedAdamW:
@@ -40,7 +36,7 @@ class FusedAdamW:
         self._backend: Backend | None = None
         self._memory: State = {}
         self._rule: QuantileRule | None = None  # where there is something to clip
-        self._brackets = Brackets(0)
+        self._ones: Array = np.zeros(0)  # (clipped, 1, 1), in the library in which the rule computes
 
     def bind(
         self, params: list[Tensor], weights: list[Tensor], states: list[ParameterState], group: Group
@@ -49,6 +45,7 @@ class FusedAdamW:
         if not self._fits(params, weights, states, group):
             self._params, self._options = params, [group[name] for name in _OPTIONS]
             self._make_plan(weights, states, group)
+        self._states = [states[i] for i in self._taken]  # also where a state is another object with the same tensors
         return self._taken
 
     def step_(self, gradients: list[Tensor], group: Group) -> None:
@@ -62,9 +59,8 @@ class FusedAdamW:
         if self._rule is not None:
             self._set_thresholds(self._rule, when)
         quantiles = self._backend.run(plan)
-        if self._rule is not None and plan.q is not None:
-            self._finish(self._rule, when, quantiles.values)
-            self._brackets.follow(quantiles.values, quantiles.hit)
+        if self._rule is not None and self._rule.has_memory:
+            self._finish(self._rule, when, quantiles)
 
     def _fits(self, params: list[Tensor], weights: list[Tensor], states: list[ParameterState], group: Group) -> bool:
         """Tell whether the plan of the last step serves this one."""
@@ -78,12 +74,17 @@ class FusedAdamW:
 
     def _make_plan(self, weights: list[Tensor], states: list[ParameterState], group: Group) -> None:
         """Put the matrices of all supported parameters into one table, the clipped ones first."""
-        supported = [i for i, p in enumerate(self._params) if _supports(p, weights[i], states[i], group)]
+        device = next((w.device for w in weights if backend_for(w.device.type)), None)
+        backend = backend_for(device.type) if device is not None else None
+        supported: list[int] = []
+        if backend is not None:
+            here = [i for i, w in enumerate(weights) if w.device == device]
+            supported = [i for i in here if _supports(self._params[i], weights[i], states[i], group, backend)]
         chosen = set(supported)
         self.rest = [p for i, p in enumerate(self._params) if i not in chosen]
         self._taken = sorted(supported, key=lambda i: not clips(group, "post", weights[i]))
         self._backend, self._memory, self._plan, self._rule = None, {}, _empty_plan(), None
-        if not self._taken:
+        if backend is None or not self._taken:
             return
         taken = [weights[i] for i in self._taken]
         counts = [_matrices(w, group)[0] if clips(group, "post", w) else 1 for w in taken]
@@ -92,7 +93,7 @@ class FusedAdamW:
         sizes = np.array([w.numel() // count for w, count in zip(taken, counts, strict=True)], np.int64)[owner]
         clipped = [w for w in taken if clips(group, "post", w)]
         self._states = [states[i] for i in self._taken]
-        views = self._gather_memory(clipped, counts, group)
+        views = self._gather_memory(clipped, counts, group, backend.uses_torch)
         bindings = [bind(w, state, memory) for w, state, memory in zip(taken, self._states, views, strict=True)]
         self._plan = KernelPlan(
             bindings, owner, (np.arange(len(owner)) - first) * sizes, sizes, sum(counts[: len(clipped)])
@@ -100,15 +101,17 @@ class FusedAdamW:
         if clipped:
             rule: QuantileRule = group["post"].rule
             self._rule, self._plan.operator, self._plan.q = rule, OPERATORS[group["post"].operator], rule.level
+            self._ones = np.ones((self._plan.clipped, 1, 1), np.float32)
+            if backend.uses_torch and rule.has_memory:
+                self._ones = torch.from_numpy(self._ones).to(device)
         self._plan.propagate = group["nonfinite"] == "propagate"
-        self._backend = BACKENDS[taken[0].device.type](self._plan)
-        self._brackets = Brackets(self._plan.clipped)
+        self._backend = backend(self._plan)
 
-    def _gather_memory(self, clipped: list[Tensor], counts: list[int], group: Group) -> list[State]:
+    def _gather_memory(self, clipped: list[Tensor], counts: list[int], group: Group, uses_torch: bool) -> list[State]:
         """Join the rule's memory of all clipped matrices into one array per key, and return each parameter's views.
 
-        The views go into the optimizer's state. The arrays are numpy's, whose small operations cost the least: the
-        rules are the same in all libraries.
+        The views go into the optimizer's state. The arrays are those of the backend: the rules are the same in all
+        libraries.
         """
         states = self._states
         views: list[State] = [{} for _ in states]
@@ -121,7 +124,7 @@ class FusedAdamW:
             parts = torch.split(together, counts[: len(clipped)])
             for view, state, each, part in zip(views, states, own, parts, strict=False):
                 view[key] = state[f"post_{key}"] = part.view(each[key].shape)
-            self._memory[key] = together.numpy()
+            self._memory[key] = together if uses_torch else together.numpy()
         return views
 
     def _constants(self, group: Group) -> list[AdamConstants]:
@@ -133,40 +136,37 @@ class FusedAdamW:
 
     def _set_thresholds(self, rule: QuantileRule, when: Step) -> None:
         """Write down each clipped matrix's threshold, as far as the rule can tell it before the data is seen."""
-        plan, count = self._plan, self._plan.clipped
-        known = _per_matrix(rule.threshold_is_known(self._memory), count).astype(bool)
-        plan.multiple = _per_matrix(rule.threshold(np.ones((count, 1, 1), np.float32), self._memory, when)[0], count)
-        plan.threshold = plan.multiple
+        plan, ones = self._plan, self._ones
+        known = _per_matrix(rule.threshold_is_known(self._memory), ones) != 0
+        plan.multiple = plan.threshold = _per_matrix(rule.threshold(ones, self._memory, when)[0], ones)
         later = ThresholdSource.AWAITED if rule.has_memory else ThresholdSource.PROPORTIONAL
-        plan.source = np.where(known, ThresholdSource.KNOWN, later)
-        if plan.q is not None:
-            plan.has_guess, plan.low, plan.high = self._brackets.ends(plan.q)
+        plan.source = namespace(ones).where(known, int(ThresholdSource.KNOWN), int(later))
 
-    def _finish(self, rule: QuantileRule, when: Step, quantiles: NDArray[np.float64]) -> None:
+    def _finish(self, rule: QuantileRule, when: Step, quantiles: Array) -> None:
         """Give the quantiles to a rule that remembers, and move the matrices that waited for their threshold."""
-        if not rule.has_memory:
-            return
-        asked = quantiles.astype(np.float32).reshape(-1, 1, 1)
+        asked = cast(quantiles, self._ones.dtype).reshape(-1, 1, 1)
         thresholds, memory = rule.threshold(asked, self._memory, when)
-        waiting = np.flatnonzero(self._plan.source == ThresholdSource.AWAITED)
-        if len(waiting) and self._backend is not None:
-            self._backend.move(self._plan, waiting, _per_matrix(thresholds, len(quantiles))[waiting])
+        assert self._backend is not None
+        self._backend.move(self._plan, _per_matrix(thresholds, self._ones))
         for key, value in memory.items():
             self._memory[key][...] = value
 
 
-def _supports(p: Tensor, w: Tensor, state: ParameterState, group: Group) -> bool:
-    """Tell whether the kernel knows this case: contiguous fp32 on a CPU, no amsgrad, a clip by quantile or number."""
-    if group["amsgrad"] or not w.numel() or w.device.type not in BACKENDS or not on_host(w):
+def _supports(p: Tensor, w: Tensor, state: ParameterState, group: Group, backend: type[Backend]) -> bool:
+    """Tell whether a backend knows this case: contiguous fp32, no amsgrad, a clip by quantile or number."""
+    if group["amsgrad"] or not w.numel() or not is_readable(w):
         return False
-    if not (is_plain(w) and is_plain(state["exp_avg"]) and is_plain(state["exp_avg_sq"]) and _takes_gradient(p, group)):
+    m, v = state["exp_avg"], state["exp_avg_sq"]
+    if not (is_plain(w) and is_plain(m) and is_plain(v) and w.device == m.device == v.device):
+        return False
+    if not _takes_gradient(p, group):
         return False
     if not clips(group, "post", w):
         return True
     clip: Clip = group["post"]
     count, n = _matrices(w, group)
     known = clip.operator in OPERATORS and isinstance(clip.rule, QuantileRule) and not clip.preserve_rms
-    return known and layout_of(group).is_contiguous() and (count == 1 or n >= _SMALL)
+    return known and layout_of(group).is_contiguous() and (count == 1 or n >= backend.smallest_in_batch)
 
 
 def _takes_gradient(p: Tensor, group: Group) -> bool:
@@ -174,7 +174,7 @@ def _takes_gradient(p: Tensor, group: Group) -> bool:
     g = p.grad
     assert g is not None
     if group["fp32_state"] and g.dtype in HALF:
-        return type(g) is Tensor and g.is_cpu and g.layout is torch.strided and g.is_contiguous()
+        return type(g) is Tensor and g.layout is torch.strided and g.is_contiguous()
     return is_plain(g)
 
 
@@ -194,9 +194,12 @@ def _constants(step: float, group: Group) -> AdamConstants:
     return AdamConstants(sign, beta1, 1 - beta1, beta2, 1 - beta2, a, group["eps"] * first, decay, lr)
 
 
-def _per_matrix(x: Any, count: int) -> NDArray[np.float64]:
-    """Return `x`, one value or one per matrix, as a vector of one per matrix."""
-    return np.broadcast_to(np.asarray(x, np.float64).ravel(), (count,))
+def _per_matrix(x: Any, ones: Array) -> Array:
+    """Return `x`, one value or one per matrix, as a vector of one per matrix, in the library of `ones`."""
+    if isinstance(ones, np.ndarray):
+        return np.broadcast_to(np.asarray(x, np.float64).ravel(), (len(ones),))
+    x = x if isinstance(x, Tensor) else torch.full_like(ones, float(x))
+    return x.reshape(-1).expand(len(ones))
 
 
 def _empty_plan() -> KernelPlan:

@@ -30,6 +30,8 @@ class ParameterBinding:
             return False
         if not (is_plain(w) and is_plain(m) and is_plain(v) and w.shape == m.shape == v.shape):
             return False
+        if not w.device == m.device == v.device:
+            return False
         return all(state.get(f"post_{key}") is value for key, value in self.memory.items())
 
 
@@ -40,10 +42,9 @@ def bind(w: Tensor, state: ParameterState, memory: State) -> ParameterBinding:
 
 
 def is_plain(t: Tensor) -> bool:
-    """Tell whether `t` is an ordinary contiguous fp32 tensor on a CPU, whose memory holds its entries as they are."""
+    """Tell whether `t` is an ordinary contiguous fp32 tensor, whose memory holds its entries as they are."""
     return (
         type(t) in _PLAIN
-        and t.is_cpu
         and t.dtype is torch.float32
         and t.layout is torch.strided
         and t.is_contiguous()
@@ -55,4 +56,13 @@ def as_plain(g: Tensor, w: Tensor) -> Tensor:
     """Return a gradient as contiguous fp32, a copy only where it is not; its shape must be the weights'."""
     if g.shape != w.shape:
         raise ValueError(f"the grad clip gave a tensor of shape {tuple(g.shape)} for one of shape {tuple(w.shape)}")
-    return g if is_plain(g) else g.to(torch.float32).resolve_neg().contiguous()
+    if is_plain(g) and g.device == w.device:
+        return g
+    return g.to(w.device, torch.float32).resolve_neg().contiguous()
+
+
+def is_readable(t: Tensor) -> bool:
+    """Tell whether a kernel may read the memory of `t` now: not in a subclass, under vmap, or while it is traced."""
+    if torch.compiler.is_compiling() or type(t) not in _PLAIN:
+        return False
+    return not torch._C._functorch.is_functorch_wrapped_tensor(t) and torch._C._len_torch_dispatch_stack() == 0

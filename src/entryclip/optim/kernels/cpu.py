@@ -9,14 +9,16 @@ import enum
 import functools
 import threading
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from ...thresholds import ranked
+from .brackets import Brackets
 from .compiler import library
-from .plan import KernelPlan, Quantiles, ThresholdSource
+from .plan import KernelPlan, ThresholdSource
 
 _CACHED = 1 << 22  # entries up to which the direction is stored between two passes: beyond, it is made anew
 _OPEN = np.int32(2**31 - 1)  # a bracket's end that nothing lies above
@@ -92,6 +94,9 @@ _MEMORY = _Memory()
 class CPUBackend:
     """Carries out the plans of one group on the host, by one call of adamw.c for all matrices."""
 
+    uses_torch: ClassVar[bool] = False
+    smallest_in_batch: ClassVar[int] = 1 << 12
+
     def __init__(self, plan: KernelPlan):
         self._jobs = np.zeros(len(plan.owner), JOB)
         addresses = np.array([each.addresses for each in plan.bindings], np.int64).reshape(-1, 3)
@@ -105,8 +110,9 @@ class CPUBackend:
         self._jobs["q"] = plan.q or 0.0
         self._pattern = b""  # of the sources and guesses for which the passes are written down
         self._stored = np.zeros(plan.clipped, bool)  # whose direction is kept between two passes
+        self._brackets = Brackets(plan.clipped)
 
-    def run(self, plan: KernelPlan) -> Quantiles:
+    def run(self, plan: KernelPlan) -> NDArray[np.float64]:
         """Do the step: see `plan.Backend`."""
         jobs = self._jobs
         constants = np.array(plan.constants, ADAM)
@@ -115,25 +121,31 @@ class CPUBackend:
         clipped = jobs[: plan.clipped]
         if plan.clipped:
             clipped["threshold"], clipped["multiple"] = plan.threshold, plan.multiple
+            looks = np.zeros(plan.clipped, bool)
             if plan.q is not None:
-                clipped["low"] = np.where(plan.has_guess, plan.low.view(np.int32), _OPEN)
-                clipped["high"] = np.where(plan.has_guess & np.isfinite(plan.high), plan.high.view(np.int32), _OPEN)
-            self._write_passes(plan, clipped)
+                looks, low, high = self._brackets.ends(plan.q)
+                clipped["low"] = np.where(looks, low.view(np.int32), _OPEN)
+                clipped["high"] = np.where(looks & np.isfinite(high), high.view(np.int32), _OPEN)
+            self._write_passes(plan, clipped, looks)
             clipped["w"] = np.where(self._stored, _MEMORY.direction() if self._stored.any() else 0, 0)
         _call(jobs)
-        if plan.q is None:
-            return Quantiles(np.zeros(plan.clipped), np.ones(plan.clipped, bool))
-        return self._complete(plan, clipped)
+        return np.zeros(plan.clipped) if plan.q is None else self._complete(plan, clipped)
 
-    def move(self, plan: KernelPlan, rows: NDArray[np.int64], thresholds: NDArray[np.float64]) -> None:
+    def move(self, plan: KernelPlan, thresholds: NDArray[np.float64]) -> None:
+        """Move the matrices whose threshold was awaited: see `plan.Backend`."""
+        rows = np.flatnonzero(plan.source == ThresholdSource.AWAITED)
+        self._move(rows, thresholds[rows])
+
+    def _move(self, rows: NDArray[np.int64], thresholds: NDArray[np.float64]) -> None:
         """Move the matrices `rows` with these thresholds."""
+        if not len(rows):
+            return
         jobs = self._jobs[rows]
         jobs["first"], jobs["second"], jobs["threshold"] = Pass.MOVE, 0, thresholds
         _call(jobs)
 
-    def _write_passes(self, plan: KernelPlan, jobs: Jobs) -> None:
-        """Write down the passes of each clipped matrix."""
-        looks = plan.has_guess if plan.q is not None else np.zeros(plan.clipped, bool)
+    def _write_passes(self, plan: KernelPlan, jobs: Jobs, looks: NDArray[np.bool_]) -> None:
+        """Write down the passes of each clipped matrix; `looks` says which have a bracket to look in."""
         pattern = plan.source.tobytes() + looks.tobytes()
         if pattern == self._pattern:
             return
@@ -145,7 +157,7 @@ class CPUBackend:
         jobs["first"] = first | np.where(stored, Pass.STORE, 0)
         jobs["second"] = np.where(stored, Pass.LOAD | Pass.MOVE, np.where(two, Pass.MOVE, 0))
 
-    def _complete(self, plan: KernelPlan, jobs: Jobs) -> Quantiles:
+    def _complete(self, plan: KernelPlan, jobs: Jobs) -> NDArray[np.float64]:
         """Find the quantiles that no bracket held, and move the matrices that need them."""
         hit = jobs["found"] != 0
         values = jobs["quantile"].copy()
@@ -153,9 +165,9 @@ class CPUBackend:
         for i in missed:
             values[i] = _quantile_of_direction(jobs[i : i + 1])
         rows = missed[plan.source[missed] == ThresholdSource.PROPORTIONAL]
-        if len(rows):
-            self.move(plan, rows, plan.multiple[rows] * values[rows])
-        return Quantiles(values, hit)
+        self._move(rows, plan.multiple[rows] * values[rows])
+        self._brackets.follow(values, hit)
+        return values
 
 
 def _quantile_of_direction(job: Jobs) -> float:

@@ -2,25 +2,21 @@
 
 The matrices of all bound parameters stand in one table, the clipped ones first. Each clipped matrix has a threshold
 that is known before the data is seen, or is a multiple of this step's quantile of |u|, or has to be asked of the rule
-once the quantile is there (`ThresholdSource`). A bracket around the last step's quantile tells the backend where to
-look; where it misses, the backend finds the quantile in another way: it is always exact.
+once the quantile is there (`ThresholdSource`). How a backend finds a quantile is its own matter: it is always exact.
 """
 
 import enum
-import math
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...arrays import Array
 from ...operators import hard_clip, smooth_shrinkage
-from ...quantiles.selection import OPEN, WIDTH
 from ..groups import Group, ParameterState
 from .binding import ParameterBinding
-
-_NARROWEST = 2**-8  # a bracket is never narrower than this share of the quantile, on either side
 
 
 class Operator(enum.IntEnum):
@@ -56,32 +52,6 @@ class AdamConstants(NamedTuple):
     lr: float
 
 
-class Brackets:
-    """The interval around each matrix's last quantile in which the next one is looked for."""
-
-    def __init__(self, count: int):
-        self.value = np.zeros(count)
-        self.width = np.full(count, WIDTH)
-
-    def ends(self, q: float) -> tuple[NDArray[np.bool_], NDArray[np.float32], NDArray[np.float32]]:
-        """Return which matrices have a guess, and the lower and upper ends; inf above where few entries lie there."""
-        there = (self.value > 0) & (self.value < math.inf)
-        value = np.where(there, self.value, 0).astype(np.float32)
-        low, high = (side.astype(np.float32) * value for side in (1 - self.width, 1 + self.width))
-        return there, low, np.where(q >= OPEN, np.float32(math.inf), high)
-
-    def follow(self, quantiles: NDArray[np.float64], hit: NDArray[np.bool_]) -> None:
-        """Take this step's quantiles, and look four times as far around them as they moved of late.
-
-        A narrow bracket keeps few entries where many are alike, as in Adam's first updates.
-        """
-        with np.errstate(divide="ignore", invalid="ignore"):
-            moved = np.abs(quantiles / self.value - 1)
-        moved = np.where(hit & np.isfinite(moved), moved, WIDTH)
-        self.width = np.clip(np.maximum(4 * moved, 0.9 * self.width), _NARROWEST, WIDTH)
-        self.value = quantiles
-
-
 @dataclass
 class KernelPlan:
     """All matrices of a group's fused step, and what is to be done with each.
@@ -100,35 +70,31 @@ class KernelPlan:
     # What changes from step to step.
     gradients: list[Tensor] = field(default_factory=list)  # contiguous fp32, one per binding
     constants: list[AdamConstants] = field(default_factory=list)  # one per binding, or a single one for all
-    source: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))  # of `ThresholdSource`
-    threshold: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    multiple: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    has_guess: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
-    low: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
-    high: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
-
-
-class Quantiles(NamedTuple):
-    """A backend's answer: the exact quantile of each clipped matrix, and whether its bracket held it."""
-
-    values: NDArray[np.float64]
-    hit: NDArray[np.bool_]
+    # Of each clipped matrix: numpy arrays, or torch tensors on the device where the rule's memory is there.
+    source: Array = field(default_factory=lambda: np.zeros(0, np.int64))  # of `ThresholdSource`
+    threshold: Array = field(default_factory=lambda: np.zeros(0))
+    multiple: Array = field(default_factory=lambda: np.zeros(0))
 
 
 class Backend(Protocol):
     """Something that carries out plans, made for one plan whose per-step fields change."""
 
+    # Whether a rule's memory, thresholds and quantiles are torch tensors on the parameters' device, so that the host
+    # need not wait for them; else they are numpy arrays, whose small operations cost less.
+    uses_torch: ClassVar[bool]
+    smallest_in_batch: ClassVar[int]  # entries of a matrix below which a batch of them is left to the plain path
+
     def __init__(self, plan: KernelPlan): ...
 
-    def run(self, plan: KernelPlan) -> Quantiles:
+    def run(self, plan: KernelPlan) -> Array:
         """Take the gradients into the moments; move every matrix but those whose threshold is awaited.
 
-        Returns the quantiles at level `q` (undefined where `q` is None).
+        Returns the exact quantile of each clipped matrix at level `q`, (clipped,), undefined where `q` is None.
         """
         ...
 
-    def move(self, plan: KernelPlan, rows: NDArray[np.int64], thresholds: NDArray[np.float64]) -> None:
-        """Move the matrices `rows` with these thresholds."""
+    def move(self, plan: KernelPlan, thresholds: Array) -> None:
+        """Move the matrices whose threshold was awaited; `thresholds` has one for each clipped matrix."""
         ...
 
 

@@ -1,6 +1,5 @@
 """AdamW, as torch.optim.AdamW, with clips."""
 
-import warnings
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -12,6 +11,7 @@ from ...clip import Clip, smooth
 from ..direction import Direction
 from ..groups import Group, ParameterState, check_torch_flags, clips
 from ..kernels.adamw import FusedAdamW
+from ..kernels.backends import backend_for
 from ..kernels.cpu import load_library
 from ..staged import Staged
 from .method import Method, chosen, defaults_of, register
@@ -36,8 +36,8 @@ class AdamWMethod(Method):
             devices = {p.device.type for p in group["params"]}
             if "cpu" in devices:
                 load_library()  # compiles here, not in the first step, and says so where there is no compiler
-            if devices - {"cpu"}:
-                warnings.warn("fused=True is for the CPU; on a device wrap the step in torch.compile", stacklevel=2)
+            for device in sorted(devices):
+                backend_for(device)  # warns here, not in the first step, where there is no kernel
 
     def make_buffers_(self, w: Tensor, state: ParameterState, group: Group) -> None:
         if "exp_avg" not in state:

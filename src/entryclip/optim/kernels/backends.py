@@ -1,0 +1,31 @@
+"""The backends of fused steps by device type, each imported when a device first asks for it."""
+
+import functools
+import warnings
+
+from .cpu import CPUBackend
+from .plan import Backend
+
+BACKENDS: dict[str, type[Backend]] = {"cpu": CPUBackend}  # by device type
+
+
+def backend_for(device_type: str) -> type[Backend] | None:
+    """Return the backend for a type of device; None, with a warning at the first call, where there is none."""
+    if device_type not in BACKENDS:
+        _load(device_type)
+    return BACKENDS.get(device_type)
+
+
+@functools.cache
+def _load(device_type: str) -> None:
+    """Import the backend of a device. torch calls AMD's GPUs "cuda" as well."""
+    if device_type != "cuda":
+        warnings.warn(f"fused=True has no kernel for {device_type}: the plain step is taken there", stacklevel=4)
+        return
+    try:
+        from .gpu import GPUBackend
+    except ImportError as error:
+        remedy = "pip install 'entryclip[gpu]'"
+        warnings.warn(f"fused=True needs Triton on a GPU ({remedy}): the plain step is taken ({error})", stacklevel=4)
+        return
+    BACKENDS["cuda"] = GPUBackend

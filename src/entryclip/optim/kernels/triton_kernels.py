@@ -1,0 +1,190 @@
+"""The kernels of AdamW's fused step on a GPU, in Triton. gpu.py launches each for all matrices of a group at once.
+
+    walk     take the gradients into the moments, look at the direction u = m / (a sqrt(v) + b), move the weights
+    locate   per matrix: the rank of the quantile, and whether the bracket around the last one holds it
+    digit    count eight bits of the bit patterns of |u|: of the magnitudes that `walk` kept, or of u made anew
+    choose   per matrix: go into the bin that holds the rank; after the last digit the quantile itself
+
+The last three are in triton_search.py.
+
+A matrix is cut into tiles of TILE entries; program i works on tile i. Every pass makes the same u to the bit: the
+operations are written out and launched without fusion into others. Sums over programs are integers, and a tile keeps
+its magnitudes in room of its own, so that the order of the programs changes nothing.
+"""
+
+import triton
+import triton.language as tl
+
+# Columns of `table`, one row of 64-bit integers per matrix: addresses, number of entries, whether all are aligned.
+P, G, M, V, N, IS_ALIGNED, TABLE_COLUMNS = (tl.constexpr(i) for i in range(7))
+# Columns of `constants`, one row of fp32 per matrix: the fields of plan.AdamConstants in their order.
+SIGN, BETA1, FRESH1, BETA2, FRESH2, A, B, DECAY, LR, CONSTANT_COLUMNS = (tl.constexpr(i) for i in range(10))
+# Columns of `search`, one row of 64-bit integers per clipped matrix. LOW and HIGH are the bracket, as bit patterns.
+LOW, HIGH, ZEROS, BELOW, INSIDE, TOP, RANK, PREFIX, BEYOND, IS_HIT, SEARCH_COLUMNS = (
+    tl.constexpr(i) for i in range(11)
+)
+# Columns of `estimates`, one row of fp64 per clipped matrix.
+QUANTILE, FRACTION, WIDTH, ESTIMATE_COLUMNS = (tl.constexpr(i) for i in range(4))
+
+LARGEST = tl.constexpr(0x7FFFFFFF)
+INFINITY = tl.constexpr(0x7F800000)  # the bit pattern of inf; larger ones are NaN
+BINS = tl.constexpr(256)
+SMOOTH, HARD = tl.constexpr(1), tl.constexpr(2)  # plan.Operator
+NARROWEST, WIDEST = tl.constexpr(2**-8), tl.constexpr(1 / 16)  # half width of a bracket, as a share of the quantile
+OPEN = tl.constexpr(1 - 1 / 64)  # from this level on a bracket has no upper end: few entries lie above
+
+
+@triton.jit
+def address_of(table, matrix, column, start):
+    """Return the address of entry `start` of one of a matrix's arrays: 64-bit here, 32-bit offsets within a tile."""
+    return tl.load(table + matrix * TABLE_COLUMNS + column).to(tl.pointer_type(tl.float32)) + start
+
+
+@triton.jit
+def at(address, offsets, ALIGNED: tl.constexpr):
+    """Return `address + offsets`. The compiler sees the alignment only where the sum is made, not on an argument."""
+    if ALIGNED:
+        return tl.multiple_of(address + offsets, (16,))
+    else:
+        return address + offsets
+
+
+@triton.jit
+def own_tile(table, tiles, TILE: tl.constexpr):
+    """Return the matrix of this program, the first entry of its tile, and how many entries the tile has."""
+    matrix = tl.load(tiles + 2 * tl.program_id(0))
+    start = tl.load(tiles + 2 * tl.program_id(0) + 1).to(tl.int64) * TILE
+    left = tl.minimum(tl.load(table + matrix * TABLE_COLUMNS + N) - start, TILE).to(tl.int32)
+    return matrix, start, left
+
+
+@triton.jit
+def is_aligned(table, matrix, left):
+    """Tell whether 16-byte loads fit: no vector of four entries is cut by the tile's end."""
+    return (tl.load(table + matrix * TABLE_COLUMNS + IS_ALIGNED) != 0) & (left % 4 == 0)
+
+
+@triton.jit
+def direction(m, v, a, b):
+    """Return AdamW's bias-corrected direction, the same bits in every pass."""
+    return tl.div_rn(m, tl.fma(tl.sqrt_rn(v), a, b))
+
+
+@triton.jit
+def magnitude(u):
+    """Return the bit pattern of |u|, which orders as |u| does, NaN above inf."""
+    return u.to(tl.int32, bitcast=True) & LARGEST
+
+
+@triton.jit
+def _clip(u, c, OPERATOR: tl.constexpr, LIMITS: tl.constexpr):
+    """Clip u at the threshold c. A NaN threshold gives NaN; an infinite u gives NaN, or the operator's limit."""
+    poison = tl.where(c != c, c, 0.0)
+    if OPERATOR == SMOOTH:
+        rate = tl.div_rn(tl.full((), 1.0, tl.float32), c)
+        t = tl.abs(u) * rate
+        kept = tl.exp(-tl.where(t < 104.0, t, 104.0))  # 0 * inf is NaN and counts as beyond: exp(-104) is 0
+        y = u * kept
+        if LIMITS:
+            y = tl.where(kept == 0.0, 0.0, y)
+            y = tl.where(rate == 0.0, u, y)
+            y = tl.where(u == u, y, u) + poison
+        else:
+            y = y + poison * u
+    elif OPERATOR == HARD:
+        y = tl.where(u < -c, -c, tl.where(u > c, c, u))
+        if LIMITS:
+            y = y + poison
+        else:
+            y = y + poison * u
+    else:
+        y = u
+    return y
+
+
+@triton.jit
+def _walk_tile(
+    table, constants, thresholds, search, kept, kept_counts, matrix, start, left, looks, moves, is_clipped,
+    UPDATE: tl.constexpr, LOOK: tl.constexpr, OPERATOR: tl.constexpr, LIMITS: tl.constexpr, ALIGNED: tl.constexpr,
+    TILE: tl.constexpr, BLOCK: tl.constexpr, ROOM: tl.constexpr,
+):  # fmt: skip
+    if ALIGNED:
+        left = left // 4 * 4  # as it is: the compiler now sees that no vector is cut
+    row = constants + matrix * CONSTANT_COLUMNS
+    a, b = tl.load(row + A), tl.load(row + B)
+    p, g = address_of(table, matrix, P, start), address_of(table, matrix, G, start)
+    m_at, v_at = address_of(table, matrix, M, start), address_of(table, matrix, V, start)
+    c = tl.load(thresholds + matrix, mask=is_clipped, other=1.0)
+    if LOOK:
+        low = tl.load(search + matrix * SEARCH_COLUMNS + LOW, mask=looks, other=0).to(tl.int32)
+        high = tl.load(search + matrix * SEARCH_COLUMNS + HIGH, mask=looks, other=0).to(tl.int32)
+        room = kept + tl.program_id(0).to(tl.int64) * ROOM
+        counts = tl.zeros((BLOCK,), tl.int32)  # zeros, and 2^16 times what lies below: one register for both
+        top = tl.zeros((BLOCK,), tl.int32)
+        count = tl.zeros((), tl.int32)
+    for k in range(0, TILE, BLOCK):
+        offsets = k + tl.arange(0, BLOCK)
+        ok = offsets < left
+        m = tl.load(at(m_at, offsets, ALIGNED), ok, 0.0)
+        v = tl.load(at(v_at, offsets, ALIGNED), ok, 0.0)
+        if UPDATE:
+            x = tl.load(at(g, offsets, ALIGNED), ok, 0.0) * tl.load(row + SIGN)
+            d = x - m
+            fresh = tl.load(row + FRESH1)
+            m = tl.where(fresh < 0.5, tl.fma(fresh, d, m), tl.fma(-tl.load(row + BETA1), d, x))  # torch's lerp
+            v = tl.fma(tl.load(row + FRESH2) * x, x, tl.load(row + BETA2) * v)  # torch's order: x * x may overflow
+            tl.store(at(m_at, offsets, ALIGNED), m, ok)
+            tl.store(at(v_at, offsets, ALIGNED), v, ok)
+        u = direction(m, v, a, b)
+        if LOOK:
+            if looks:
+                bits = magnitude(u)
+                counts += tl.where(ok & (bits == 0), 1, 0) + tl.where(ok & (bits < low), 1 << 16, 0)
+                top = tl.maximum(top, tl.where(ok, bits, 0))
+                inside = (ok & (bits >= low) & (bits < high)).to(tl.int32)
+                place = count + tl.cumsum(inside, 0) - 1
+                tl.store(room + place, bits, (inside != 0) & (place < ROOM))
+                count += tl.sum(inside, 0)
+        if moves:
+            y = tl.where(is_clipped, _clip(u, c, OPERATOR, LIMITS), u)
+            w = tl.load(at(p, offsets, ALIGNED), ok, 0.0)
+            tl.store(at(p, offsets, ALIGNED), tl.fma(-tl.load(row + LR), y, tl.load(row + DECAY) * w), ok)
+    if LOOK:
+        if looks:
+            found = search + matrix * SEARCH_COLUMNS
+            tl.store(kept_counts + tl.program_id(0), count)
+            both = tl.sum(counts, 0)
+            tl.atomic_add(found + ZEROS, (both & 0xFFFF).to(tl.int64), sem="relaxed")
+            tl.atomic_add(found + BELOW, (both >> 16).to(tl.int64), sem="relaxed")
+            tl.atomic_add(found + INSIDE, count.to(tl.int64), sem="relaxed")
+            tl.atomic_max(found + TOP, tl.max(top, 0).to(tl.int64), sem="relaxed")
+
+
+@triton.jit(do_not_specialize=["clipped"])
+def walk(
+    table, constants, tiles, ready, thresholds, search, kept, kept_counts, clipped,
+    UPDATE: tl.constexpr, LOOK: tl.constexpr, OPERATOR: tl.constexpr, LIMITS: tl.constexpr,
+    TILE: tl.constexpr, BLOCK: tl.constexpr, ROOM: tl.constexpr,
+):  # fmt: skip
+    """Pass over all matrices. With UPDATE those that are ready move; without it, those that are not.
+
+    The first `clipped` matrices are clipped when they move. With LOOK their entries below the bracket are counted, and
+    those inside it kept.
+    """
+    matrix, start, left = own_tile(table, tiles, TILE)
+    is_clipped = matrix < clipped
+    works, moves = True, True
+    if UPDATE:
+        moves = tl.load(ready + matrix) != 0
+    else:
+        works = tl.load(ready + matrix) == 0
+    if works & is_aligned(table, matrix, left):
+        _walk_tile(
+            table, constants, thresholds, search, kept, kept_counts, matrix, start, left, is_clipped, moves, is_clipped,
+            UPDATE, LOOK, OPERATOR, LIMITS, True, TILE, BLOCK, ROOM,
+        )  # fmt: skip
+    elif works:
+        _walk_tile(
+            table, constants, thresholds, search, kept, kept_counts, matrix, start, left, is_clipped, moves, is_clipped,
+            UPDATE, LOOK, OPERATOR, LIMITS, False, TILE, BLOCK, ROOM,
+        )  # fmt: skip

@@ -1,0 +1,23 @@
+"""The kernels compiled for GPUs that are not here: no spills, few registers, 128-bit loads and stores."""
+
+import os
+
+import pytest
+
+pytest.importorskip("triton", reason="the kernels for GPUs are written in Triton")
+if os.environ.get("TRITON_INTERPRET") == "1":
+    pytest.skip("nothing is compiled while TRITON_INTERPRET=1", allow_module_level=True)
+
+from compiled import TARGETS, VARIANTS, VECTORS, compile_variant
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", VARIANTS)
+def test_code(name, target):
+    made = compile_variant(name, target)
+    assert made.spills == 0
+    assert made.registers <= 128
+    if name in VECTORS:
+        loads, stores = VECTORS[name]  # on AMD the constants of a matrix are loaded by vectors, too
+        assert made.loads == loads if target.startswith("sm") else made.loads >= loads
+        assert made.stores == stores

@@ -1,0 +1,51 @@
+"""The backend for GPUs, on a machine that has none: interpreted, compiled ahead of time, and absent."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import entryclip as ec
+from entryclip.optim.kernels import backends
+
+HERE = Path(__file__).parent
+
+
+def test_the_kernels_in_the_interpreter():
+    """The interpreter must be chosen before the kernels are imported: hence a process of its own."""
+    pytest.importorskip("triton", reason="the kernels for GPUs are written in Triton")
+    command = [sys.executable, "-m", "pytest", str(HERE / "test_interpreted.py"), "-n", "0", "--color=no"]
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=HERE.parents[2])
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+
+
+def test_a_missing_triton_is_named_once():
+    script = (
+        "import sys, warnings; sys.modules['triton'] = None\n"
+        "from entryclip.optim.kernels.backends import backend_for\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    warnings.simplefilter('always')\n"
+        "    assert backend_for('cuda') is None and backend_for('cuda') is None\n"
+        "(warning,) = caught\n"
+        "assert \"fused=True needs Triton on a GPU (pip install 'entryclip[gpu]')\" in str(warning.message)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_device_without_kernels_takes_the_plain_step():
+    backends._load.cache_clear()
+    w = torch.nn.Parameter(torch.ones(4, 4, device="meta"))
+    with pytest.warns(UserWarning, match="fused=True has no kernel for meta"):
+        optimizer = ec.optim.AdamW([w], fused=True)
+    w.grad = torch.ones_like(w)
+    optimizer.step()
+    assert optimizer.state[w]["exp_avg"].is_meta
+
+
+def test_importing_the_package_leaves_triton_alone():
+    script = "import sys, entryclip, entryclip.optim; assert 'entryclip.optim.kernels.gpu' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)
