@@ -8,7 +8,7 @@ import torch
 
 import entryclip as ec
 from entryclip import optim
-from entryclip.optim.kernels import compiler, cpu
+from entryclip.optim.kernels import backends, compiler, cpu
 
 RUNNING = ec.Clip(ec.smooth_shrinkage, ec.Running(ec.Quantile(0.9), beta=0.9))
 
@@ -38,6 +38,7 @@ def test_fused_on_a_device_needs_no_compiler(no_compiler):
 
 def test_a_model_that_moves_before_its_first_step():
     """The checks of `fused=True` are made again, once, and the state is made where the parameters are."""
+    backends._load.cache_clear()  # it warns once in a process
     model = torch.nn.Linear(4, 3)
     optimizer = optim.AdamW(model.parameters(), fused=True)
     model.to("meta")
