@@ -33,7 +33,9 @@ def no_compiler(monkeypatch):
 @pytest.mark.filterwarnings("ignore")
 def test_fused_on_a_device_needs_no_compiler(no_compiler):
     model = torch.nn.Linear(4, 3, device="meta")
-    stepped(model, optim.AdamW(model.parameters(), fused=True))
+    optimizer = optim.AdamW(model.parameters(), fused=True)
+    stepped(model, optimizer)
+    assert optimizer.state[model.weight]["exp_avg"].is_meta
 
 
 def test_a_model_that_moves_before_its_first_step():

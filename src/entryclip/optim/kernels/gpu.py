@@ -49,7 +49,6 @@ class GPUBackend:
 
     def run(self, plan: KernelPlan) -> Tensor:
         """Do the step: see `plan.Backend`."""
-        _refuse_capture(self._device)
         self._tables = self._step.views(self._upload(self._step.fill(plan)))
         self._set_ready(plan)
         on_device = isinstance(plan.threshold, Tensor)
@@ -183,9 +182,3 @@ class _StepTables:
 def _vector(thresholds: Tensor) -> Tensor:
     """Return thresholds as a kernel reads them."""
     return thresholds.to(torch.float32).contiguous()
-
-
-def _refuse_capture(device: torch.device) -> None:
-    """Raise inside a CUDA graph's capture: the bias corrections, made on the host, would stay those of this step."""
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-        raise RuntimeError("a fused step cannot be captured in a CUDA graph: take optimizer.step() out of the capture")
