@@ -21,6 +21,9 @@ LAYERS = [
     ["dtensor"],
     ["quantiles"],
     ["thresholds"],
+    ["log_scales"],
+    ["efficiency"],
+    ["auto_threshold"],
     ["clip"],
     ["matrix"],
     ["noise"],
@@ -93,7 +96,7 @@ def test_the_library_never_imports_the_lab():
 
 
 def test_the_layer_test_sees_imports():
-    assert imported_rooms(SOURCE / "clip.py") == {"arrays", "operators", "dtensor", "thresholds"}
+    assert imported_rooms(SOURCE / "clip.py") == {"arrays", "operators", "dtensor", "thresholds", "auto_threshold"}
     assert imported_rooms(SOURCE / "cli" / "report.py") >= {"lab"}
     assert imported_lab_rooms(SOURCE / "lab" / "report" / "sections.py") == {"engine", "paper", "diagnosis", "report"}
 

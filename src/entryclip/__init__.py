@@ -18,7 +18,8 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ belo
     from . import optim as optim
     from . import testing as testing
     from . import theory as theory
-    from .clip import Clip, hard, smooth
+    from .auto_threshold import Auto
+    from .clip import Clip, auto, hard, smooth
     from .matrix.clips import soft_spectral_clip, spectral_clip
     from .matrix.sign import msign
     from .matrix.singular import top_singular
@@ -29,12 +30,14 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ belo
 __version__ = "0.1.0"
 
 __all__ = [
+    "Auto",
     "Clip",
     "Fixed",
     "FollowLR",
     "Quantile",
     "Running",
     "Scale",
+    "auto",
     "global_clip",
     "hard",
     "hard_clip",
@@ -51,7 +54,8 @@ __all__ = [
 _SUBPACKAGES = ("diagnostics", "integrations", "lab", "noise", "optim", "testing", "theory")
 
 _MODULES = {
-    "clip": ("Clip", "hard", "smooth"),
+    "auto_threshold": ("Auto",),
+    "clip": ("Clip", "auto", "hard", "smooth"),
     "matrix.clips": ("soft_spectral_clip", "spectral_clip"),
     "matrix.sign": ("msign",),
     "matrix.singular": ("top_singular",),

@@ -1,4 +1,4 @@
-"""Clip = operator + threshold rule (+ preserve_rms), the only composite; `smooth(q)` and `hard(q)` for short."""
+"""Clip = operator + threshold rule (+ preserve_rms); `smooth(q)`, `hard(q)` and `auto()` for short."""
 
 import math
 from collections.abc import Callable
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from .arrays import Array, check_floating, on_host
+from .auto_threshold import Auto
 from .dtensor import apply_entrywise, apply_to_whole, match_norms
 from .operators import ENTRYWISE, hard_clip, smooth_shrinkage
 from .thresholds import Quantile, Rule, State, Step, check_rule
@@ -45,6 +46,8 @@ class Clip:
         check_rule(self.rule)
         if not isinstance(self.preserve_rms, bool):
             raise TypeError(f"preserve_rms must be True or False, got {self.preserve_rms!r}")
+        if isinstance(self.rule, Auto) and (self.preserve_rms or self.operator not in (hard_clip, smooth_shrinkage)):
+            raise ValueError("Auto goes with hard_clip or smooth_shrinkage, and without preserve_rms: it keeps the slope")
 
     @property
     def has_memory(self) -> bool:
@@ -64,6 +67,8 @@ class Clip:
     def update(self, x: Array, state: State, step: Step | None = None) -> tuple[Array, State]:
         """Clip `x`, and return it with the state for the next step."""
         check_floating(x)
+        if isinstance(self.rule, Auto):
+            return self.rule.clip(x, self.operator, state)
         threshold, state = self.rule(x, state, step)
         clipped = self._apply(x, threshold)
         return (match_norms(clipped, x) if self.preserve_rms else clipped), state
@@ -74,7 +79,7 @@ class Clip:
         finite      the caller knows that all entries are finite, so no limit of an operator is needed
         """
         in_place = isinstance(x, torch.Tensor) and on_host(x) and x.is_contiguous() and x.numel()
-        if not in_place or self.operator not in ENTRYWISE or self.preserve_rms:
+        if not in_place or self.operator not in ENTRYWISE or self.preserve_rms or isinstance(self.rule, Auto):
             return self.update(x, state, step)
         check_floating(x)
         threshold, state = self.rule(x, state, step)
@@ -86,6 +91,12 @@ class Clip:
                 else:
                     chunk.copy_(self.operator(chunk, t))
         return x, state
+
+    def threshold(self, x: Array, state: State, step: Step | None = None) -> Array:
+        """Return the threshold that `update` would take for these arguments: one per matrix, or one per entry."""
+        if isinstance(self.rule, Auto):
+            return self.rule.threshold(x, self.operator, state)
+        return self.rule(x, state, step)[0]
 
     def _apply(self, x: Array, threshold: Array) -> Array:
         if self.operator in ENTRYWISE:
@@ -113,3 +124,12 @@ def hard(q: float, *, preserve_rms: bool = False) -> Clip:
     hard_clip(q=0.999, preserve_rms)
     """
     return Clip(hard_clip, Quantile(q), preserve_rms)
+
+
+def auto(operator: Callable[[Array, Any], Array] = smooth_shrinkage) -> Clip:
+    """Return a clip that decides by itself whether to act and where: see `Auto`.
+
+    >>> auto(), auto(hard_clip)
+    (smooth_shrinkage(auto), hard_clip(auto))
+    """
+    return Clip(operator, Auto())

@@ -51,7 +51,7 @@ def apply_entrywise(operator: Callable[[Array, Any], Array], x: Array, threshold
     if not is_dtensor(x):
         return operator(x, threshold)
     x = resolve_placements(x)
-    return _from_local(operator(x.to_local(), threshold[local_slices(x)[:-2]] if x.ndim > 2 else threshold), x)
+    return from_local(operator(x.to_local(), threshold[local_slices(x)[:-2]] if x.ndim > 2 else threshold), x)
 
 
 def apply_to_whole(function: Callable[[Array], Array], x: Array) -> Array:
@@ -83,7 +83,7 @@ def map_matrices(xs: list[Any], function: Callable[[list[Tensor]], list[Tensor]]
     if owns_one:
         gathered = function([gathered.reshape(shape).movedim(0, dim)])[0].movedim(dim, 0).reshape(-1)
     back = _exchange(gathered, sent, arriving, group).reshape(len(xs), *shards[0].shape)
-    return [_from_local(shard.movedim(0, dim), x) for shard, x in zip(back, xs, strict=True)]
+    return [from_local(shard.movedim(0, dim), x) for shard, x in zip(back, xs, strict=True)]
 
 
 def norms(x: Any) -> Tensor:
@@ -162,7 +162,7 @@ def _is_strided(placement: Any) -> bool:
     return type(placement) is not Shard
 
 
-def _from_local(local: Tensor, x: Any) -> Any:
+def from_local(local: Tensor, x: Any) -> Any:
     """Return the DTensor with this local shard and the shape and placements of `x`."""
     from torch.distributed.tensor import DTensor
 

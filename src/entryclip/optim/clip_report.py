@@ -61,7 +61,7 @@ def clip_report(optimizer: "Staged", top: int | None = None) -> ClipReport:
 def _row(name: str, stage: str, x: Tensor, state: ParameterState, group: Group) -> ClipRow:
     m, clip = layout_of(group).matrices(whole(x)), group[stage]
     memory, when = stage_memory(stage, m, state, clip), Step(lr=group["lr"])
-    threshold = clip.rule(m, memory, when)[0]
+    threshold = clip.threshold(m, memory, when)
     before, after = widen(m), widen(clip.update(m, memory, when)[0])
     multiple = (before.abs() / threshold).nan_to_num(nan=0.0, posinf=math.inf)
     at = int(multiple.argmax())

@@ -14,6 +14,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from ....clip import smooth
 from ....dtensor import whole
 from ....optim.clipped_mean import ClippedMean
+from ....optim.groups import STAGES
 from ..model.gpt import GPT
 from . import training_methods
 from .distributed import Processes
@@ -45,7 +46,7 @@ class Trainer:
         self.done = 0  # steps taken
         self.seconds, self.optimizer_seconds = 0.0, 0.0
         self._rates = [float(group["lr"]) for group in self.optimizer.param_groups]
-        self._clips = [{stage: group[stage] for stage in ("pre", "post")} for group in self.optimizer.param_groups]
+        self._clips = [{stage: group[stage] for stage in STAGES} for group in self.optimizer.param_groups]
 
     def _make_model(self) -> None:
         settings, device = self.settings, self.processes.device

@@ -11,6 +11,10 @@ They differ in how the hidden matrices are trained; embeddings, head, vectors an
     spectra           AdamW, the update's singular values softly clipped
     pre-hard          Muon, the momentum clipped hard before the matrix sign
     pre-smooth        Muon, the momentum shrunk smoothly before the matrix sign
+    adamw-auto        AdamW, the gradient clipped as `auto()` decides        no level to choose
+    post-auto         AdamW, the update so
+    muon-auto         Muon, the gradient so
+    pre-auto          Muon, the momentum so before the matrix sign
     snapshot          Muon as the speed-run of 27 May 2025 had it
 """
 
@@ -22,7 +26,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-from ....clip import Clip, hard, smooth
+from ....clip import Clip, auto, hard, smooth
 from ....optim.build import build
 from ....optim.presets import spectra_clip
 from ....optim.staged import Staged
@@ -31,8 +35,9 @@ GroupOptions = Mapping[str, Any]  # options of a param group, as `build(roles=..
 
 
 class ClipStage(StrEnum):
-    """Where a method clips: the momentum before the matrix sign, the update, the gradient's global norm, or nothing."""
+    """Where a method clips: the gradient, the momentum before the sign, the update, the global norm, or nothing."""
 
+    GRAD = "grad"
     PRE = "pre"
     POST = "post"
     NORM = "norm"
@@ -41,7 +46,7 @@ class ClipStage(StrEnum):
     @property
     def acts_on_matrices(self) -> bool:
         """Whether each hidden matrix is clipped by itself."""
-        return self in (ClipStage.PRE, ClipStage.POST)
+        return self in (ClipStage.GRAD, ClipStage.PRE, ClipStage.POST)
 
 
 @dataclass(frozen=True)
@@ -65,12 +70,15 @@ class TrainingMethod:
     clip: Callable[[float, float], Clip] | None = None
     level_is_quantile: bool = True
     roles: Mapping[str, GroupOptions] = field(default_factory=dict)
+    is_auto: bool = False  # the clip finds its level by itself
     warm_momentum: bool = False  # Muon's momentum rises over the first steps
 
     def check_level(self, level: float) -> None:
         """Refuse a level that the method cannot clip at."""
         if self.stage is ClipStage.NONE:
             raise ValueError(f"level is for methods that clip, {self.name} does not: leave it out, got {level}")
+        if self.is_auto:
+            raise ValueError(f"{self.name} finds its level by itself: leave it out, got {level}")
         if self.level_is_quantile and not 0 < level <= 1:
             raise ValueError(f"level is the quantile of {self.name}, in (0, 1], got {level}")
         if not 0 < level < math.inf:
@@ -78,6 +86,8 @@ class TrainingMethod:
 
     def make_clip(self, level: float | None, lr: float) -> Clip | None:
         """Make the clip of a param group at `level` (None: the paper's); None where no group is clipped."""
+        if self.is_auto:
+            return auto()
         level = self.level if level is None else level
         return None if self.clip is None or level is None else self.clip(level, lr)
 
@@ -105,7 +115,7 @@ _SPEEDRUN_ROLES: Mapping[str, GroupOptions] = {
     "head": {"lr": 0.22, **_SPEEDRUN_ADAM, "weight_decay": 0.0},
     "vector": {"lr": 0.04, **_SPEEDRUN_ADAM},
 }
-_PRE, _POST, _NORM = ClipStage.PRE, ClipStage.POST, ClipStage.NORM
+_GRAD, _PRE, _POST, _NORM = ClipStage.GRAD, ClipStage.PRE, ClipStage.POST, ClipStage.NORM
 TRAINING_METHODS = {
     method.name: method
     for method in (
@@ -118,6 +128,10 @@ TRAINING_METHODS = {
         TrainingMethod("spectra", "adamw", 1.6e-3, _POST, 10.0, (3.0, 30.0), _spectra, level_is_quantile=False),
         TrainingMethod("pre-hard", "muon", 2e-4, _PRE, 0.995, (0.98, 0.99), _hard),
         TrainingMethod("pre-smooth", "muon", 6e-4, _PRE, 0.99, (0.98, 0.995), _smooth),
+        TrainingMethod("adamw-auto", "adamw", 2e-4, _GRAD, is_auto=True),
+        TrainingMethod("post-auto", "adamw", 2e-4, _POST, is_auto=True),
+        TrainingMethod("muon-auto", "muon", 2e-4, _GRAD, is_auto=True),
+        TrainingMethod("pre-auto", "muon", 2e-4, _PRE, is_auto=True),
         TrainingMethod("snapshot", "muon", 0.05, roles=_SPEEDRUN_ROLES, warm_momentum=True),
     )
 }
@@ -166,8 +180,11 @@ def make_optimizer(
     adam: GroupOptions = {"betas": (0.9, 0.99), "eps": 1e-8}
     tables = adam if other_decay is None else {**adam, "weight_decay": other_decay}
     clip = method.make_clip(level, lr)
-    muon = {"adjust_lr_fn": "match_rms_adamw", "pre": clip}
-    hidden = muon if method.optimizer == "muon" else {**adam, "post": clip}
+    hidden: GroupOptions = {**adam, "post": None}  # in place of the class's own clip
+    if method.optimizer == "muon":
+        hidden = {"adjust_lr_fn": "match_rms_adamw", "pre": None}
+    if method.stage.acts_on_matrices:
+        hidden = {**hidden, str(method.stage): clip}
     common: Mapping[str, GroupOptions] = {"hidden": hidden, "embedding": tables, "head": tables, "vector": adam}
     return build(
         *(model, method.optimizer),
