@@ -9,11 +9,12 @@ A clip also makes small entries smaller: on average by its slope E[f']. The outp
 signal passes as it is, and a learning rate that was right without the clip stays right.
 """
 
+import functools
 import math
-import statistics
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from .arrays import Array, cast, cast_like, check_floating, constant, is_number, namespace, on_host, widen
@@ -40,7 +41,7 @@ class Decision(NamedTuple):
 class Auto:
     """A threshold rule that decides by itself: `Clip(smooth_shrinkage, Auto())`, or `auto()` for short.
 
-    margin         clip where that is worth a batch so many times larger. Healthy gradients of language models are near 1
+    margin         clip where that is worth a batch so many times larger
     beta           how much of the sketch is kept from step to step
     false_alarms   the guard's rate: how often per matrix and step it touches Gaussian noise
 
@@ -96,7 +97,7 @@ class Auto:
         scales = log_scales(x, _variance(state["sketch"]))
         own, local = scales.local(x), x.to_local() if is_dtensor(x) else x
         seen, state = self._look(x, local, scales, own, state)
-        decision = self.decide(seen, operator, math.prod(x.shape[-2:]))
+        decision = self.decide(seen, operator, tuple(x.shape[-2:]))
         if is_dtensor(x):
             batch = local_slices(x)[:-2]
             decision = Decision(*(each[batch] for each in decision))
@@ -108,22 +109,20 @@ class Auto:
         matrix = x if x.ndim > 1 else x.reshape(1, -1)
         scales = log_scales(matrix, _variance(state["sketch"]))
         seen, _ = self._look(matrix, matrix, scales, scales, state)
-        decision = self.decide(seen, operator, math.prod(matrix.shape[-2:]))
+        decision = self.decide(seen, operator, tuple(matrix.shape[-2:]))
         return (decision.threshold * scales.product()).reshape(x.shape)
 
-    def decide(self, seen: Array, operator: Operator, entries: int) -> Decision:
-        """Decide from sketches (..., 256) of matrices with so many entries each."""
+    def decide(self, seen: Array, operator: Operator, shape: tuple[int, int]) -> Decision:
+        """Decide from sketches (..., 256) of matrices of this shape."""
         xp = namespace(seen)
         best = best_threshold(seen, operator, TIE)
         clips = (best.gain > self.margin) & (seen.sum(-1) >= _ENOUGH)
-        guard = -statistics.NormalDist().inv_cdf(self.false_alarms / (2 * entries))
+        guard = gaussian_guard(*shape, self.false_alarms)
         threshold = xp.where(clips, best.threshold, constant(guard, seen))
         slope = xp.where(clips, best.slope, constant(1.0, seen))
         return Decision(*(each[..., None, None] for each in (clips, threshold, slope)))
 
-    def _look(
-        self, x: Array, local: Array, scales: LogScales, own: LogScales, state: State
-    ) -> tuple[Array, State]:
+    def _look(self, x: Array, local: Array, scales: LogScales, own: LogScales, state: State) -> tuple[Array, State]:
         """Return the sketch that this step decides by, that of the steps before, and the state with this one's."""
         xp = namespace(local)
         old, count = state["sketch"], scales.count[..., 0]
@@ -134,6 +133,30 @@ class Auto:
 
     def __str__(self) -> str:
         return "auto" if self == Auto() else f"auto, margin={self.margin:g}, beta={self.beta:g}"
+
+
+@functools.lru_cache(maxsize=1024)
+def gaussian_guard(m: int, n: int, false_alarms: float) -> float:
+    """Return what no entry of an m x n matrix of Gaussian noise exceeds, in the unit of its estimated scale.
+
+    It is exceeded in a share `false_alarms` of the matrices. The estimates of log_scales.py miss the scale of an entry by
+    a factor exp(d) themselves, d of variance `error`, where rows and columns differ; so the bound is wider for small
+    matrices.
+
+    >>> [round(gaussian_guard(side, side, 1e-3), 1) for side in (16, 64, 256, 4096)]
+    [11.6, 7.5, 6.5, 6.6]
+    """
+    error = math.sqrt(GAUSSIAN_VARIANCE * math.log(2) ** 2 * (1 / m + 1 / n))
+    misses = np.linspace(-8, 8, 801)
+    weight = np.exp(-(misses**2) / 2) / np.exp(-(misses**2) / 2).sum()
+    low, high = 1.0, 1e4
+    for _ in range(60):
+        guard = math.sqrt(low * high)
+        tail = sum(
+            w * math.erfc(guard * math.exp(error * d) / math.sqrt(2)) for w, d in zip(weight, misses, strict=True)
+        )
+        low, high = (low, guard) if m * n * tail < false_alarms else (guard, high)
+    return high
 
 
 def _variance(seen: Array) -> Array:

@@ -47,7 +47,9 @@ class Clip:
         if not isinstance(self.preserve_rms, bool):
             raise TypeError(f"preserve_rms must be True or False, got {self.preserve_rms!r}")
         if isinstance(self.rule, Auto) and (self.preserve_rms or self.operator not in (hard_clip, smooth_shrinkage)):
-            raise ValueError("Auto goes with hard_clip or smooth_shrinkage, and without preserve_rms: it keeps the slope")
+            raise ValueError(
+                "Auto goes with hard_clip or smooth_shrinkage, and without preserve_rms: it keeps the slope"
+            )
 
     @property
     def has_memory(self) -> bool:

@@ -19,6 +19,7 @@ NAMES = (
     "probe-trust",
     "noise-structure",
     "regression",
+    "untuned",
     "pretraining",
     "spike",
 )
