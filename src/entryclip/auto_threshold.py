@@ -9,12 +9,10 @@ A clip also makes small entries smaller: on average by its slope E[f']. The outp
 signal passes as it is, and a learning rate that was right without the clip stays right.
 """
 
-import functools
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from .arrays import Array, cast, cast_like, check_floating, constant, is_number, namespace, on_host, widen
@@ -25,7 +23,8 @@ from .operators import hard_clip
 from .thresholds import State, Step
 
 TIE = 0.02  # of thresholds whose gains differ by less than this share, the largest is taken
-_ENOUGH = 1024  # entries in a sketch below which its gain may be chance: Gaussian ones then reach 1.25 in 1 of 10^4
+_ENOUGH = 4096  # entries in a sketch below which its gain may be chance; Gaussian ones then reach 1.02 in 1 of 10^4
+_CEILING = 12.0  # an entry counts for the scales as if it were at most 2^12 times the typical one of the step before
 _LOOK = 1 << 16  # entries of a matrix that a step adds to the sketch, about: rows in turn
 
 
@@ -41,7 +40,7 @@ class Decision(NamedTuple):
 class Auto:
     """A threshold rule that decides by itself: `Clip(smooth_shrinkage, Auto())`, or `auto()` for short.
 
-    margin         clip where that is worth a batch so many times larger
+    margin         clip where that is worth a batch so many times larger, against the guard alone
     beta           how much of the sketch is kept from step to step
     false_alarms   the guard's rate: how often per matrix and step it touches Gaussian noise
 
@@ -54,10 +53,10 @@ class Auto:
     >>> x[3, 5] = 1e6
     >>> y, state = clip.update(x, state)
     >>> [tuple(i) for i in (y != x).nonzero().tolist()], round(float(y[3, 5]))
-    ([(3, 5)], 6)
+    ([(3, 5)], 7)
     """
 
-    margin: float = 1.25
+    margin: float = 1.1
     beta: float = 0.98
     false_alarms: float = 1e-3
 
@@ -74,11 +73,12 @@ class Auto:
         return True
 
     def init(self, x: Array) -> State:
-        """Return the state before the first step: empty sketches, one for each matrix, and a count of the steps."""
+        """Return the state before the first step: for each matrix an empty sketch and no level; a count of steps."""
         xp = check_floating(x)
         place = {"device": x.device} if xp is torch else {}
         return {
             "sketch": xp.zeros((*x.shape[:-2], BINS), dtype=xp.float32, **place),
+            "level": xp.full((*x.shape[:-2], 1, 1), float("inf"), dtype=xp.float32, **place),
             "looks": xp.zeros((), dtype=xp.float32, **place),
         }
 
@@ -94,7 +94,7 @@ class Auto:
             y, state = self.clip(x.reshape(1, -1), operator, state)
             return y.reshape(x.shape), state
         x = resolve_placements(x) if is_dtensor(x) else x
-        scales = log_scales(x, _variance(state["sketch"]))
+        scales = log_scales(x, _variance(state["sketch"]), state["level"] + _CEILING)
         own, local = scales.local(x), x.to_local() if is_dtensor(x) else x
         seen, state = self._look(x, local, scales, own, state)
         decision = self.decide(seen, operator, tuple(x.shape[-2:]))
@@ -107,7 +107,7 @@ class Auto:
     def threshold(self, x: Array, operator: Operator, state: State) -> Array:
         """Return the threshold of every entry of `x`, an array that is not a DTensor: that of the clip or the guard."""
         matrix = x if x.ndim > 1 else x.reshape(1, -1)
-        scales = log_scales(matrix, _variance(state["sketch"]))
+        scales = log_scales(matrix, _variance(state["sketch"]), state["level"] + _CEILING)
         seen, _ = self._look(matrix, matrix, scales, scales, state)
         decision = self.decide(seen, operator, tuple(matrix.shape[-2:]))
         return (decision.threshold * scales.product()).reshape(x.shape)
@@ -115,9 +115,9 @@ class Auto:
     def decide(self, seen: Array, operator: Operator, shape: tuple[int, int]) -> Decision:
         """Decide from sketches (..., 256) of matrices of this shape."""
         xp = namespace(seen)
-        best = best_threshold(seen, operator, TIE)
-        clips = (best.gain > self.margin) & (seen.sum(-1) >= _ENOUGH)
         guard = gaussian_guard(*shape, self.false_alarms)
+        best = best_threshold(seen, operator, TIE, guard)
+        clips = (best.gain > self.margin) & (seen.sum(-1) >= _ENOUGH)
         threshold = xp.where(clips, best.threshold, constant(guard, seen))
         slope = xp.where(clips, best.slope, constant(1.0, seen))
         return Decision(*(each[..., None, None] for each in (clips, threshold, slope)))
@@ -129,34 +129,35 @@ class Auto:
         new = _sketch_of_rows(x, local, own, state["looks"])
         first = old.sum(-1)[..., None] == 0
         merged = xp.where(count > 0, self.beta * old + new, old)
-        return xp.where(first, new, old), {"sketch": merged, "looks": state["looks"] + (count > 0).any()}
+        level = xp.where(scales.count > 0, scales.level, state["level"])
+        return xp.where(first, new, old), {
+            "sketch": merged,
+            "level": level,
+            "looks": state["looks"] + (count > 0).any(),
+        }
 
     def __str__(self) -> str:
         return "auto" if self == Auto() else f"auto, margin={self.margin:g}, beta={self.beta:g}"
 
 
-@functools.lru_cache(maxsize=1024)
 def gaussian_guard(m: int, n: int, false_alarms: float) -> float:
     """Return what no entry of an m x n matrix of Gaussian noise exceeds, in the unit of its estimated scale.
 
-    It is exceeded in a share `false_alarms` of the matrices. The estimates of log_scales.py miss the scale of an entry by
-    a factor exp(d) themselves, d of variance `error`, where rows and columns differ; so the bound is wider for small
-    matrices.
+    It is exceeded in a share `false_alarms` of the matrices, about. Where rows and columns differ, the estimates of
+    log_scales.py miss an entry's scale by a random factor exp(d), which is larger for small matrices. The bound allows
+    for it: an entry of size y that is taken for y exp(-d) has the exponent y^2/2 + d^2/(2 v), v the variance of d, and
+    of all y and d that give the bound the least exponent is that of the tail.
 
     >>> [round(gaussian_guard(side, side, 1e-3), 1) for side in (16, 64, 256, 4096)]
-    [11.6, 7.5, 6.5, 6.6]
+    [12.0, 7.6, 6.5, 6.6]
     """
-    error = math.sqrt(GAUSSIAN_VARIANCE * math.log(2) ** 2 * (1 / m + 1 / n))
-    misses = np.linspace(-8, 8, 801)
-    weight = np.exp(-(misses**2) / 2) / np.exp(-(misses**2) / 2).sum()
-    low, high = 1.0, 1e4
-    for _ in range(60):
-        guard = math.sqrt(low * high)
-        tail = sum(
-            w * math.erfc(guard * math.exp(error * d) / math.sqrt(2)) for w, d in zip(weight, misses, strict=True)
-        )
-        low, high = (low, guard) if m * n * tail < false_alarms else (guard, high)
-    return high
+    exponent = math.log(2 * m * n / false_alarms)
+    z = math.sqrt(2 * exponent)
+    for _ in range(4):  # the Gaussian tail beyond z is at most exp(-z^2/2) / (z sqrt(2 pi))
+        z = math.sqrt(max(2 * (exponent - math.log(z * math.sqrt(2 * math.pi))), 1.0))
+    v = GAUSSIAN_VARIANCE * math.log(2) ** 2 * (1 / m + 1 / n)
+    square = (math.sqrt(1 + 4 * v * z * z) - 1) / (2 * v)
+    return math.sqrt(square) * math.exp(v * square)
 
 
 def _variance(seen: Array) -> Array:

@@ -12,6 +12,7 @@ A sketch counts |z| in bins of an eighth of an octave, from 2^-8 to 2^24. Sketch
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -24,7 +25,10 @@ from .log_scales import log_bits
 BINS = 256
 _PER_OCTAVE, _LOWEST = 8, -8
 _SHIFT, _FIRST = 20, (127 + _LOWEST) * _PER_OCTAVE  # the exponent and three bits of the mantissa of fp32
-_CANDIDATES = 2.0 ** (np.arange(-3 * _PER_OCTAVE, 12 * _PER_OCTAVE + 1) / _PER_OCTAVE)  # thresholds, of z's unit
+_EDGES = [2.0 ** (_LOWEST + i // _PER_OCTAVE) * (1 + i % _PER_OCTAVE / _PER_OCTAVE) for i in range(BINS + 1)]
+_CANDIDATES = [
+    2.0 ** (i / _PER_OCTAVE) for i in range(-3 * _PER_OCTAVE, 12 * _PER_OCTAVE + 1)
+]  # thresholds, in z's unit
 
 Operator = Callable[[Array, Any], Array]
 
@@ -60,8 +64,10 @@ def sketch(z: Array) -> Array:
     return cast(xp.bincount(flat, cast(used.reshape(-1), xp.float32), **length), xp.float32).reshape(*batch, BINS)
 
 
-def best_threshold(counts: Array, operator: Operator, tie: float) -> BestThreshold:
+def best_threshold(counts: Array, operator: Operator, tie: float, bound: float = math.inf) -> BestThreshold:
     """Return the threshold with the largest gain; of those within a share `tie` of it, the largest threshold.
+
+    The gain is over a hard clip at `bound`, that is over no clip at all where it is inf.
 
     >>> z = torch.randn(300, 300, generator=torch.Generator().manual_seed(0))
     >>> z[0] *= 50
@@ -71,23 +77,30 @@ def best_threshold(counts: Array, operator: Operator, tie: float) -> BestThresho
     (3.4, '8.0 1.00')
     """
     xp = namespace(counts)
-    slopes, squares, sizes, candidates = _tables(operator, xp, getattr(counts, "device", None))
+    slopes, squares, sizes, candidates = _tables(operator, counts)
     with quiet(xp):
         share = counts / xp.clip(counts.sum(-1)[..., None], constant(1e-30, counts), None)
         slope = share @ slopes
-        power = (share @ (sizes * sizes))[..., None]
+        plain_slope = (share @ cast(sizes < bound, xp.float32))[..., None]
+        power = (share @ (xp.clip(sizes, None, bound) ** 2))[..., None]
         gain = xp.clip(slope, 0.0, None) ** 2 * power / xp.clip(share @ squares, constant(1e-30, counts), None)
+        gain = gain / xp.clip(plain_slope, constant(1e-30, counts), None) ** 2
         best = xp.amax(gain, -1)[..., None]
         last = len(candidates) - 1
         backwards = xp.flip(gain >= (1 - tie) * best, (-1,))
         place = last - xp.argmax(cast(backwards, xp.int32), -1)[..., None]
-    take = (lambda a, i: torch.gather(a, -1, i)) if xp is torch else (lambda a, i: xp.take_along_axis(a, i, -1))
-    return BestThreshold(candidates[place[..., 0]], best[..., 0], take(slope, place)[..., 0])
+    return BestThreshold(_picked(candidates + 0 * slope, place), best[..., 0], _picked(slope, place))
+
+
+def _picked(x: Array, place: Array) -> Array:
+    """Return the entry of each row of `x`, (..., k), at `place`, (..., 1)."""
+    xp = namespace(x)
+    return (torch.gather(x, -1, place) if xp is torch else xp.take_along_axis(x, place, -1))[..., 0]
 
 
 def log_variance(counts: Array) -> Array:
     """Return the variance of log2 |z| of each sketch, (...)."""
-    _, _, sizes, _ = _tables(None, namespace(counts), getattr(counts, "device", None))
+    _, _, sizes, _ = _tables(None, counts)
     xp = namespace(counts)
     share = counts / xp.clip(counts.sum(-1)[..., None], constant(1e-30, counts), None)
     level = xp.log2(sizes)
@@ -95,17 +108,38 @@ def log_variance(counts: Array) -> Array:
     return (share * (level - mean) ** 2).sum(-1)
 
 
-@functools.lru_cache(maxsize=64)
-def _tables(operator: Operator | None, xp: Any, device: Any) -> tuple[Array, Array, Array, Array]:
+def _tables(operator: Operator | None, like: Array) -> tuple[Array, Array, Array, Array]:
     """Return f' and f^2 of every bin (rows) and candidate threshold (columns), the bins' sizes, and the thresholds."""
-    edges = 2.0 ** (_LOWEST + np.arange(BINS + 1) // _PER_OCTAVE) * (1 + np.arange(BINS + 1) % _PER_OCTAVE / 8)
-    low, high = edges[:-1], edges[1:]
-    sizes = np.sqrt(low * high)
-    squares = slopes = np.zeros((BINS, len(_CANDIDATES)))
+    xp = namespace(like)
+    if xp is not torch:
+        slopes, squares, sizes, candidates = (xp.asarray(each) for each in _numpy_tables(operator))
+        return slopes, squares, sizes, candidates
+    if torch.compiler.is_compiling():  # a compiler does not see through the cache, and folds the constants by itself
+        return _make_tables(
+            operator, torch.tensor(_EDGES, device=like.device), torch.tensor(_CANDIDATES, device=like.device)
+        )
+    return _torch_tables(operator, like.device)
+
+
+@functools.lru_cache(maxsize=64)
+def _torch_tables(operator: Operator | None, device: torch.device) -> tuple[Array, Array, Array, Array]:
+    """Return the tables on a device, copied there once."""
+    slopes, squares, sizes, candidates = (torch.from_numpy(each).to(device) for each in _numpy_tables(operator))
+    return slopes, squares, sizes, candidates
+
+
+@functools.lru_cache(maxsize=16)
+def _numpy_tables(operator: Operator | None) -> tuple[Array, Array, Array, Array]:
+    return _make_tables(operator, np.array(_EDGES, np.float32), np.array(_CANDIDATES, np.float32))
+
+
+def _make_tables(operator: Operator | None, edges: Array, candidates: Array) -> tuple[Array, Array, Array, Array]:
+    xp, low, high = namespace(edges), edges[:-1], edges[1:]
+    sizes = xp.sqrt(low * high)
+    squares = slopes = sizes[:, None] * candidates
     if operator is not None:
-        f = [operator(each[:, None] + 0 * _CANDIDATES, _CANDIDATES[None]) for each in (low, high, sizes)]
-        slopes, squares = (f[1] - f[0]) / (high - low)[:, None], f[2] ** 2
-    tables = [each.astype(np.float32) for each in (slopes, squares, sizes, _CANDIDATES)]
-    if xp is torch:
-        return tuple(torch.from_numpy(each).to(device) for each in tables)  # type: ignore[return-value]
-    return tuple(xp.asarray(each) for each in tables)  # type: ignore[return-value]
+        at_low, at_high, inside = (
+            operator(each[:, None] + 0 * candidates, candidates[None]) for each in (low, high, sizes)
+        )
+        slopes, squares = (at_high - at_low) / (high - low)[:, None], inside * inside
+    return slopes, squares, sizes, candidates

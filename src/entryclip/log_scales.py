@@ -1,9 +1,10 @@
 """Row and column scales of a matrix in one pass, from means of log |x|: log |x_ij| = g + rows_i + columns_j + rest.
 
 A spike moves a mean of logarithms by little (one of 10^6 standard deviations in a row of 1000 by 1.4 %), so that it
-does not hide itself by raising its own scale, and no median has to be found. The logarithm is read off the bit pattern
-(exponent and mantissa as one fixed-point number, within .086 of log2): sums of integers are the same in every order, so
-that parts of a matrix, tiles on a device or shards on processes, add up to the same bits.
+does not hide itself by raising its own scale, and no median has to be found. A ceiling bounds what it can move. The
+logarithm is read off the bit pattern (exponent and mantissa as one fixed-point number, within .086 of log2): sums of
+integers are the same in every order, so that parts of a matrix, tiles on a device or shards on processes, add up to the
+same bits.
 
 Means of few entries scatter. What of the scatter of the row means exceeds that of equal rows is taken for real, and the
 means are shrunk towards their common one by that share (Stein's estimate): rows of equal scale stay as they are.
@@ -36,6 +37,7 @@ class LogScales:
     rows: Array  # (..., m, 1)
     columns: Array  # (..., 1, n)
     count: Array  # (..., 1, 1): entries that are not 0
+    level: Array  # (..., 1, 1): the mean of log2 |x|
 
     def product(self) -> Array:
         """Return the scale of every entry, (..., m, n)."""
@@ -47,24 +49,28 @@ class LogScales:
             return self
         *batch, own_rows, own_columns = local_slices(x)
         rows, columns = self.rows[(*batch, own_rows)], self.columns[(*batch, slice(None), own_columns)]
-        return LogScales(rows, columns, self.count[tuple(batch)])
+        return LogScales(rows, columns, self.count[tuple(batch)], self.level[tuple(batch)])
 
 
-def log_bits(x: Array) -> Array:
+def log_bits(x: Array, ceiling: Array | None = None) -> Array:
     """Return the bit patterns of |x| in fp32 as integers: NaN as inf, 2^23 a factor of two, 0 for zero.
+
+    Those above a `ceiling`, a power of two, count as that.
 
     >>> log_bits(np.array([-4.0, 2.0, 0.0])) / 2**23 - 127
     array([   2.,    1., -127.])
     """
     xp = namespace(x)
     narrow = xp.abs(cast(x, xp.float32))
-    return xp.clip(narrow.view(xp.int32), None, _INFINITY)
+    bits = xp.clip(narrow.view(xp.int32), None, _INFINITY)
+    return bits if ceiling is None else xp.minimum(bits, cast((xp.clip(ceiling, -126, 128) + _BIAS) * _ONE, xp.int32))
 
 
-def log_scales(x: Array, variance: Array | float = GAUSSIAN_VARIANCE) -> LogScales:
+def log_scales(x: Array, variance: Array | float = GAUSSIAN_VARIANCE, ceiling: Array | None = None) -> LogScales:
     """Estimate the scales of each matrix of `x`, (..., m, n), as fp32. All processes of a DTensor get them all.
 
     variance   of log2 |x| within a row and column, (..., 1, 1), from which the means' scatter by chance follows
+    ceiling    entries beyond this power of two count as that, (..., 1, 1)
 
     >>> x = torch.randn(500, 400, generator=torch.Generator().manual_seed(0)) * 3
     >>> x[:250] *= 8
@@ -73,7 +79,7 @@ def log_scales(x: Array, variance: Array | float = GAUSSIAN_VARIANCE) -> LogScal
     >>> round(float(found.rows[:250].mean() / found.rows[250:].mean())), f"{float(found.product()[250:].mean()):.1f}"
     (8, '3.0')
     """
-    row_sums, row_counts, column_sums, column_counts = _sums(x)
+    row_sums, row_counts, column_sums, column_counts = _sums(x, ceiling)
     with quiet(namespace(row_sums)):
         count = row_counts.sum(-2, keepdims=True)
         mean = row_sums.sum(-2, keepdims=True) / _at_least_one(count)
@@ -82,7 +88,7 @@ def log_scales(x: Array, variance: Array | float = GAUSSIAN_VARIANCE) -> LogScal
         xp = namespace(mean)
         level = xp.clip(mean / _ONE - _BIAS - GAUSSIAN_MEAN + rows, _SMALLEST, _LARGEST)
         power = [cast(xp.exp2(each), xp.float32) for each in (level, columns)]
-    return LogScales(power[0], power[1], cast(count, xp.float32))
+    return LogScales(power[0], power[1], cast(count, xp.float32), cast(mean / _ONE - _BIAS, xp.float32))
 
 
 def _shrunk(sums: Array, counts: Array, mean: Array, variance: Array | float, axis: int) -> Array:
@@ -98,15 +104,15 @@ def _shrunk(sums: Array, counts: Array, mean: Array, variance: Array | float, ax
     return xp.where(scatter > 0, share, xp.zeros_like(share)) * offset
 
 
-def _sums(x: Any) -> tuple[Array, Array, Array, Array]:
+def _sums(x: Any, ceiling: Array | None) -> tuple[Array, Array, Array, Array]:
     """Return sums of the logarithms' bits and counts of entries by row, (..., m, 1), and by column, (..., 1, n).
 
     They are whole numbers in fp64 (fp32 in jax without its x64 switch).
     """
     if not is_dtensor(x):
-        return _local_sums(x)
-    local = _local_sums(x.to_local())
+        return _local_sums(x, ceiling)
     *batch, rows, columns = local_slices(x)
+    local = _local_sums(x.to_local(), None if ceiling is None else ceiling[tuple(batch)])
     shape, n = tuple(x.shape[:-1]), x.shape[-1]
     by_row = torch.zeros(2, *shape, 1, dtype=torch.float64, device=local[0].device)
     by_column = torch.zeros(2, *shape[:-1], 1, n, dtype=torch.float64, device=local[0].device)
@@ -114,12 +120,12 @@ def _sums(x: Any) -> tuple[Array, Array, Array, Array]:
     by_column[(slice(None), *batch, slice(None), columns)] = torch.stack(local[2:])
     together = torch.cat([by_row.reshape(-1), by_column.reshape(-1)])  # whole numbers below 2^53: exact in any order
     all_reduce(together, torch.distributed.ReduceOp.SUM, shard_groups(x))
-    row_part, column_part = together.split([by_row.numel(), by_column.numel()])
+    row_part, column_part = torch.split(together, [by_row.numel(), by_column.numel()])
     return (*row_part.reshape(by_row.shape), *column_part.reshape(by_column.shape))
 
 
-def _local_sums(x: Array) -> tuple[Array, Array, Array, Array]:
-    bits = log_bits(x)
+def _local_sums(x: Array, ceiling: Array | None) -> tuple[Array, Array, Array, Array]:
+    bits = log_bits(x, ceiling)
     xp = namespace(bits)
     if xp is torch:
         found = [bits.sum(axis, keepdim=True, dtype=torch.int64) for axis in (-1, -2)]

@@ -1,0 +1,232 @@
+"""`auto()`: does nothing to healthy noise, takes out anomalies, clips where the noise is heavy, keeps small signals."""
+
+import copy
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from libraries import make, values
+from processes import on_processes
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+import entryclip as ec
+from entryclip.auto_threshold import gaussian_guard
+from entryclip.efficiency import best_threshold, sketch
+from entryclip.log_scales import log_scales
+from entryclip.noise import Cauchy, Contamination
+
+
+def separable(shape, sd, generator):
+    """Gaussian noise whose rows and columns have log-normal scales."""
+    x = torch.randn(shape, generator=generator)
+    rows = torch.exp(sd * torch.randn(*shape[:-1], 1, generator=generator))
+    return x * rows * torch.exp(sd * torch.randn(*shape[:-2], 1, shape[-1], generator=generator))
+
+
+def cauchy(shape, alpha, generator):
+    return Contamination(alpha, 1.0, Cauchy(3.0)).sample(shape, generator)
+
+
+@pytest.fixture
+def generator():
+    return torch.Generator().manual_seed(0)
+
+
+def steps(clip, xs):
+    """The outputs of a clip on one matrix after the other."""
+    state, found = clip.init(xs[0]), []
+    for x in xs:
+        y, state = clip.update(x, state)
+        found.append(y)
+    return found, state
+
+
+@pytest.mark.parametrize("operator", [ec.smooth_shrinkage, ec.hard_clip])
+@pytest.mark.parametrize("sd", [0.0, 0.5, 1.0])
+def test_gaussian_noise_passes_to_the_bit_whatever_its_scales(sd, operator, generator):
+    # 1200 matrices at a false-alarm rate of 1e-3 each: more than 7 alarms have probability 1e-5.
+    x = separable((200, 64, 96), sd, generator)
+    found, _ = steps(ec.auto(operator), [3.0**k * x.roll(k, 1) for k in range(6)])
+    alarms = sum(int((y != 3.0**k * x.roll(k, 1)).flatten(1).any(1).sum()) for k, y in enumerate(found))
+    assert alarms <= 7
+
+
+@pytest.mark.parametrize("size", [30.0, 1e6, 3e38, np.inf])
+def test_one_anomaly_is_bounded_and_nothing_else_changes(size, generator):
+    x = separable((128, 64), 1.0, generator)
+    place = (5, 7)
+    scale = float(log_scales(x).product()[place])
+    spiked = x.clone()
+    spiked[place] = min(size * scale, 3e38) if size < np.inf else size
+    clip = ec.auto()
+    _, state = clip.update(x.roll(3, 0), clip.init(x))
+    y, _ = clip.update(spiked, state)
+    assert [tuple(i) for i in (y != spiked).nonzero().tolist()] == [place]
+    # A spike raises its own bound by little: by 12 octaves / 64 in its row and 12 / 128 in its column, a factor 1.22.
+    assert float(y[place]) < 1.25 * gaussian_guard(128, 64, 1e-3) * scale
+
+
+@pytest.mark.parametrize("operator", [ec.smooth_shrinkage, ec.hard_clip])
+@pytest.mark.parametrize("alpha", [0.05, 0.5, 1.0])
+def test_a_small_signal_passes_heavy_noise_as_it_is(alpha, operator, generator):
+    """The learning rate of an unclipped run stays right: the mean output moves as the signal does."""
+    signal = 0.05 * torch.randn(48, 48, generator=generator)
+    noise = [cauchy((48, 48), alpha, generator) for _ in range(400)]
+    with_signal, _ = steps(ec.auto(operator), [signal + each for each in noise])
+    mean = torch.stack(with_signal[20:]).mean(0)
+    slope = float((mean * signal).sum() / signal.square().sum())
+    assert abs(slope - 1) < 0.25  # four standard errors at alpha = 1
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.1, 0.5, 1.0])
+def test_the_threshold_is_as_good_as_the_best(alpha, generator):
+    """After some steps its efficiency is within 5 % of the best threshold's, found from 10^6 entries."""
+    oracle = sketch(cauchy((1000, 1000), alpha, generator))
+    best = best_threshold(oracle, ec.smooth_shrinkage, 0.0)
+    clip = ec.auto()
+    _, state = steps(clip, [cauchy((64, 64), alpha, generator) for _ in range(40)])
+    probe = cauchy((64, 64), alpha, generator)
+    threshold = clip.threshold(probe, state)
+    unit = float(threshold.median())
+    x = cauchy((1000, 1000), alpha, generator)
+    slope = ((1 - x.abs() / unit) * torch.exp(-x.abs() / unit)).mean()
+    square = (x * torch.exp(-x.abs() / unit)).square().mean()
+    c = float(best.threshold)
+    best_slope = ((1 - x.abs() / c) * torch.exp(-x.abs() / c)).mean()
+    best_square = (x * torch.exp(-x.abs() / c)).square().mean()
+    assert slope**2 / square > 0.95 * best_slope**2 / best_square
+
+
+def test_a_batch_is_its_matrices_one_by_one(generator):
+    xs = [cauchy((3, 20, 60), alpha, generator) for alpha in (0.0, 0.2, 0.2)]
+    together, _ = steps(ec.auto(), xs)
+    for i in range(3):
+        alone, _ = steps(ec.auto(), [x[i] for x in xs])
+        for a, b in zip(together, alone, strict=True):
+            torch.testing.assert_close(a[i], b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3])
+def test_the_libraries_agree(alpha, generator):
+    xs = [cauchy((40, 50), alpha, generator).numpy() for _ in range(4)]
+    reference, _ = steps(ec.auto(), [make("torch", "float32", x) for x in xs])
+    for library in ("numpy", "jax"):
+        found, _ = steps(ec.auto(), [make(library, "float32", x) for x in xs])
+        for a, b in zip(found, reference, strict=True):
+            np.testing.assert_allclose(values(a), values(b), rtol=2e-4, atol=1e-5)
+
+
+def test_under_jit(generator):
+    clip = ec.auto()
+    x = jnp.asarray(cauchy((40, 50), 0.3, generator).numpy())
+    state = clip.init(x)
+    np.testing.assert_allclose(jax.jit(clip.update)(x, state)[0], clip.update(x, state)[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_other_precisions(dtype, generator):
+    x = cauchy((40, 50), 0.3, generator).clamp(-6e4, 6e4)
+    clip = ec.auto()
+    y, _ = clip.update(x.to(dtype), clip.init(x))
+    assert y.dtype == dtype
+    torch.testing.assert_close(y.float(), clip.update(x.to(dtype).float(), clip.init(x))[0], rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (2, 0, 3), (5,), (), (1, 1), (1, 300)])
+def test_odd_shapes_and_zeros(shape):
+    clip = ec.auto()
+    for x in (torch.zeros(shape), torch.ones(shape)):
+        y, state = clip.update(x, clip.init(x))
+        assert torch.equal(y, x)
+        assert clip.update(torch.zeros(shape), state)[1]["looks"] == state["looks"]
+
+
+def test_rows_without_gradient_do_not_count(generator):
+    """An embedding whose rows are mostly 0: those that are not pass as they are."""
+    x = torch.zeros(1000, 64)
+    x[::50] = torch.randn(20, 64, generator=generator) * torch.logspace(-3, 3, 20)[:, None]
+    clip = ec.auto()
+    assert torch.equal(clip.update(x, clip.init(x))[0], x)
+
+
+def test_the_rows_of_a_large_matrix_take_turns(generator):
+    """A sketch sees every row of a large matrix after enough steps: heavy noise in some of them is found."""
+    x = torch.randn(2048, 256, generator=generator)
+    x[1::8] = cauchy((256, 256), 0.5, generator)
+    clip = ec.auto()
+    _, state = steps(clip, [x] * 8)
+    assert float(best_threshold(state["sketch"], ec.smooth_shrinkage, 0.02).gain) > 100
+
+
+@pytest.mark.parametrize("stage", ["grad", "post"])
+def test_a_run_goes_on_from_a_checkpoint_to_the_same_bits(stage, generator):
+    gradients = [cauchy((3, 24, 60), 0.2, generator) for _ in range(8)]
+
+    def make_optimizer():
+        w = torch.nn.Parameter(torch.zeros(3, 24, 60))
+        return w, ec.optim.AdamW([w], lr=1e-2, **{"post": None, stage: ec.auto()})
+
+    def run(w, optimizer, some):
+        for g in some:
+            w.grad = g.clone()
+            optimizer.step()
+
+    w, optimizer = make_optimizer()
+    run(w, optimizer, gradients[:4])
+    saved, weights = copy.deepcopy(optimizer.state_dict()), w.detach().clone()
+    run(w, optimizer, gradients[4:])
+    again, other = make_optimizer()
+    other.load_state_dict(saved)
+    with torch.no_grad():
+        again.copy_(weights)
+    run(again, other, gradients[4:])
+    assert torch.equal(w, again)
+
+
+def test_compiled(generator):
+    clip = ec.auto()
+    x = cauchy((64, 80), 0.3, generator)
+    state = clip.init(x)
+    compiled = torch.compile(clip.update, fullgraph=True, backend="aot_eager")
+    for _ in range(2):
+        y, after = compiled(x, state)
+        expected, state = clip.update(x, state)
+        torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(after["sketch"], state["sketch"])
+
+
+def check_sharded(rank):
+    mesh = init_device_mesh("cpu", (2,))
+    generator = torch.Generator().manual_seed(3)
+    for shape, alpha in (((40, 30), 0.3), ((3, 20, 64), 0.0), ((2, 7, 300), 0.3), ((512, 256), 0.3)):
+        xs = [cauchy(shape, alpha, generator) for _ in range(3)]
+        expected, state = steps(ec.auto(), xs)
+        for placement in (*(Shard(i) for i in range(len(shape))), Replicate()):
+            found, sharded = steps(ec.auto(), [distribute_tensor(x, mesh, [placement]) for x in xs])
+            for a, b in zip(found, expected, strict=True):
+                torch.testing.assert_close(a.full_tensor(), b, rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(sharded["sketch"], state["sketch"])
+
+
+def test_sharded(tmp_path):
+    on_processes(2, check_sharded, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "options", [{"margin": 0.9}, {"margin": np.nan}, {"beta": 1.0}, {"false_alarms": 0.0}, {"margin": "2"}]
+)
+def test_bad_options(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        ec.Auto(**options)
+
+
+def test_only_for_operators_with_a_slope():
+    with pytest.raises(ValueError, match="hard_clip or smooth_shrinkage"):
+        ec.Clip(ec.soft_threshold, ec.Auto())
+    with pytest.raises(ValueError, match="preserve_rms"):
+        ec.Clip(ec.hard_clip, ec.Auto(), preserve_rms=True)
+    with pytest.raises(TypeError, match="in a Clip"):
+        ec.Auto()(torch.ones(2, 2))
