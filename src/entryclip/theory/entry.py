@@ -154,7 +154,7 @@ def relative_bias(operator: str, threshold: float, noise: Law, bound: float) -> 
 
     >>> from entryclip.noise import StudentT
     >>> round(relative_bias("hard", 3.0, StudentT(3.0), bound=1.0), 4)
-    0.0683
+    0.0659
     """
     check_bound(bound)
     check_threshold(threshold)

@@ -39,7 +39,7 @@ def smallest_threshold(operator: str, noise: Law, bound: float, slack: float) ->
 
     >>> from entryclip.noise import Laplace
     >>> round(smallest_threshold("smooth", Laplace(1.0), bound=1.0, slack=0.5), 4)
-    3.4243
+    2.8861
     """
     check_bound(bound)
     unit = bound + sum(weight * float(law.quantile(0.75)) for weight, law in mixture_parts(noise))
@@ -71,7 +71,7 @@ def variance_bound(operator: str, threshold: float, noise: Law, bound: float) ->
 
     >>> from entryclip.noise import Gaussian
     >>> round(variance_bound("hard", 3.0, Gaussian(1.0), bound=0.0), 4)
-    0.9951
+    0.995
     """
     check_bound(bound)
     check_threshold(threshold)
@@ -99,12 +99,11 @@ def steps_without_cauchy(noise: Law) -> tuple[str, ...]:
         growth = (
             "the noise has a finite variance, which Cauchy noise has not: pre-clipping converges without a clip, too"
         )
-    elif index == 2:
-        growth = "the variance grows like the threshold's logarithm (tail index 2); Cauchy: like the threshold"
+    elif index == 1:
+        growth = "the variance grows like the threshold, as Cauchy's does (tail index 1)"
     else:
-        growth = (
-            f"the variance grows like threshold^{2 - index:.3g} (tail index {index:.3g}); Cauchy: like the threshold"
-        )
+        power = "the logarithm of the threshold" if index == 2 else f"threshold^{2 - index:.3g}"
+        growth = f"the variance grows like {power} (tail index {index:.3g}), and for Cauchy noise like the threshold"
     return (
         "the threshold is a root of the exact bias; the paper's needs Cauchy's tail (eq:cauchy-tail-app, "
         "lem:log-device-app)",

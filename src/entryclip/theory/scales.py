@@ -1,14 +1,14 @@
 """Noise with separable scales, e_ij = r_i z_ij c_j, clipped at the thresholds t r_i c_j.
 
-With s = r_i c_j both operators are homogeneous, phi_{ts}(g + s z) = s phi_t(g/s + z). If |g_ij| <= B r_i c_j, every entry
-therefore has the relative bias rho of z at threshold t and bound B, the variance s^2 v and the largest output s R. In the
-proofs rho stays, and the sums over equal entries become sums over s:
+Both operators are homogeneous: with s = r_i c_j, phi_{ts}(g + s z) = s phi_t(g/s + z). If |g_ij| <= B r_i c_j, every
+entry therefore has the relative bias rho of z at threshold t and bound B, the variance s^2 v and the largest output
+s R. In the proofs rho stays, and the sums over equal entries become sums over s:
 
     ||phi||_F^2 <= sum_ij (s_ij R)^2 = R^2 |r|^2 |c|^2                      in place of R^2 m n,
     E||mean - E mean||_* <= min(|r|_1 |c|, |r| |c|_1) sqrt(v/N)              in place of D r^1.5 sqrt(v/N).
 
-The second holds because a matrix is the sum of its rows, whose nuclear norm is their length, and the sum of its columns.
-With all scales 1 it is the paper's; with unequal ones it is below sqrt(min(m, n)) |r| |c|, what the paper's step gives.
+The second holds because a matrix is the sum of its rows, each of which has its length as nuclear norm, and the sum of
+its columns. With all scales 1 it is the paper's; it is never above sqrt(min(m, n)) |r| |c|, the paper's step.
 """
 
 import math

@@ -8,8 +8,8 @@ r = min(m, n), D = sqrt(max(m, n)/r), and R the largest output of the operator (
     pre    mean of E||G||_*   <= 2 sqrt(2 L r Delta / T) + 4 D r^1.5 sqrt(v/N)   thm:pre-hard-main, thm:pre-smooth-main
 
 The descent lemmas behind them hold for every symmetric noise once its bias and variance are bounded. `exact_bias.py`
-does that for the other laws of the package and names the steps that need Cauchy; `scales.py` has what changes where rows
-and columns have scales of their own.
+does that for the other laws of the package and names the steps that need Cauchy; `scales.py` has what changes where
+rows and columns have scales of their own.
 """
 
 import math
@@ -29,7 +29,7 @@ from .scales import Scales, check_scales
 class Guarantee:
     """The guarantee that one of the four theorems gives for a problem. Printing it shows all numbers.
 
-    With `scales`, `noise`, `bound`, `threshold`, `rho` and `variance` are those of the entries over their scales r_i c_j.
+    With `scales`, the fields from `noise` to `variance` that belong to an entry are those of the entry over r_i c_j.
     """
 
     stage: str  # "post" or "pre"
@@ -149,7 +149,7 @@ def guarantee(
     >>> from entryclip.noise import StudentT
     >>> found = guarantee("post", "hard", StudentT(1.5), bound=1.0, shape=(8, 8), epsilon=0.5)
     >>> round(found.threshold, 4), found.from_exact_bias
-    (1.0, True)
+    (1.02, True)
     """
     rank = _check_problem(stage, shape, smoothness, gap)
     found_scales = check_scales(scales, shape)
