@@ -162,7 +162,7 @@ def relative_bias(operator: str, threshold: float, noise: Law, bound: float) -> 
     if bound > 1e-4 * threshold:
         mean = moments(clip.operator, threshold, np.array([bound]), noise).mean
         return max(0.0, float(1 - mean[0] / bound))
-    x, w = np.polynomial.legendre.leggauss(8)
+    x, w = np.polynomial.legendre.leggauss(8 if bound > 0 else 1)
     deficits = [_mean_deficit(clip, threshold, noise, bound * (1 + node) / 2) for node in x]
     return float(w @ deficits) / 2
 
