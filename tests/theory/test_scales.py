@@ -135,16 +135,6 @@ def test_runs_stay_below_the_bound(stage, operator, scaled):
         e = s * noise.sample((found.batch, runs, 4, 6), generator, dtype=torch.float64)
         mean = OPERATOR_BOUNDS[operator].operator(G + e, thresholds).mean(dim=0)
         x = x - found.step_size * (mean if stage == "post" else ec.msign(mean, method="svd"))
-    print(
-        "RATIO",
-        stage,
-        operator,
-        scaled,
-        found.rate,
-        total / found.iterations,
-        float((s * start / (1 + start**2).sqrt()).norm() ** 2),
-        nuclear((s * start / (1 + start**2).sqrt()).numpy()),
-    )
     assert np.mean(measured) <= found.rate < measured[0]  # and the bound says more than the start does
 
 
