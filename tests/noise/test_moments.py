@@ -63,7 +63,7 @@ def test_smooth_shrinkage_of_laplace_noise_in_closed_form(share, c, ratio, wider
 
 @given(st.floats(0.05, 3), st.floats(0.1, 1e6), st.floats(0, 1))
 def test_tails_that_no_panel_reaches(nu, tau, share):
-    """With nu = 0.05 a fifth of all entries lies beyond 10^14 scales: E C_tau(g + e) by the law's own cdf."""
+    """With nu = 0.05, 18 % of all entries lie beyond 10^14 scales: E C_tau(g + e) by the law's own cdf."""
     law, g = ec.noise.StudentT(nu), share * min(tau, 10)
     mean, variance = moments(ec.hard_clip, tau, np.array([g, 0.0]), law)
     expected, _ = integrate.quad(lambda s: 1 - law.cdf(s - tau) - law.cdf(-s - tau), 0, g, epsrel=1e-10)

@@ -80,6 +80,13 @@ def test_variance_bound(noise, bound, times, factor, operator):
         assert (variance <= limit * ROUND + 1e-14 * threshold**2).all()
 
 
+def test_the_variance_bound_leaves_room_on_both_sides():
+    """Under endless noise Q(a) = a^2; at s = R the rooms are 2R below and, above, 0 (hard) or R, since S_c falls again."""
+    hard, smooth = (variance_bound(operator, 1.0, Gaussian(1e9), 1.0) for operator in ("hard", "smooth"))
+    assert hard == pytest.approx(4 / 2, rel=1e-3)
+    assert smooth == pytest.approx((1 + 4) / 2 / math.e**2, rel=1e-3)
+
+
 @settings(max_examples=30)
 @given(LAWS, st.one_of(st.just(0.0), st.floats(0.01, 10)), st.integers(1, 10**4), OPERATORS)
 def test_smallest_threshold(noise, bound, rank, operator):
