@@ -81,7 +81,7 @@ def test_variance_bound(noise, bound, times, factor, operator):
 
 
 def test_the_variance_bound_leaves_room_on_both_sides():
-    """Under endless noise Q(a) = a^2; at s = R the rooms are 2R below and, above, 0 (hard) or R, since S_c falls again."""
+    """Under endless noise Q(a) = a^2; at s = R there is room for 2R below, and above for 0 (hard) or R (S_c falls)."""
     hard, smooth = (variance_bound(operator, 1.0, Gaussian(1e9), 1.0) for operator in ("hard", "smooth"))
     assert hard == pytest.approx(4 / 2, rel=1e-3)
     assert smooth == pytest.approx((1 + 4) / 2 / math.e**2, rel=1e-3)
