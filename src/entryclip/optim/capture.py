@@ -31,20 +31,29 @@ def is_capturing() -> bool:
 
 @contextlib.contextmanager
 def checked_capture(optimizer: "Staged") -> Iterator[None]:
-    """Refuse a capture whose replays would be wrong: before the step by its settings, after it by what it replaced."""
+    """Refuse a capture whose replays would be wrong: before the step by its settings, after it by what it replaced.
+
+    Nothing runs during a capture, so that taking back the replaced state undoes the step.
+    """
     _check_settings(optimizer.param_groups)
     _check_counters(optimizer)
     before = {p: dict(state) for p, state in optimizer.state.items()}
     yield
-    for number, group in enumerate(optimizer.param_groups):
-        for name, p in named(group, number):
-            state, known = optimizer.state.get(p, {}), before.get(p, {})
-            if made := [key for key, value in state.items() if value is not known.get(key)]:
-                optimizer.state[p] = known
-                raise RuntimeError(
-                    f"the captured step made {', '.join(made)} of parameter {name} anew, which every replay would do "
-                    f"again: {_WARM_UP}"
-                )
+    replaced = [
+        f"{', '.join(keys)} of parameter {name}"
+        for number, group in enumerate(optimizer.param_groups)
+        for name, p in named(group, number)
+        if (keys := _replaced(optimizer.state.get(p, {}), before.get(p, {})))
+    ]
+    if replaced:
+        for p in optimizer.state:
+            optimizer.state[p] = before.get(p, {})
+        raise RuntimeError(f"the captured step made {replaced[0]} anew, which every replay would do again: {_WARM_UP}")
+
+
+def _replaced(state: ParameterState, before: ParameterState) -> list[str]:
+    """Return the keys of a parameter's state that hold another object than before."""
+    return [key for key, value in state.items() if value is not before.get(key)]
 
 
 def _check_settings(groups: list[Group]) -> None:

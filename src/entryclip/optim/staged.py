@@ -54,7 +54,7 @@ class Staged(torch.optim.Optimizer):
         with checked_capture(self) if is_capturing() else contextlib.nullcontext():
             return self._step(closure)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @torch.compiler.disable(reason="the kernels of fused=True take addresses")  # type: ignore
     def _step_outside_the_compiler(self, closure: Callable[[], Any] | None) -> Any:
         """Break the compiler's graph for a step with `fused=True`: it cannot see what a kernel does by addresses."""
         return self._step(closure)

@@ -17,18 +17,17 @@ pytest.importorskip("triton")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from recorder import Recorder
-from test_capture import CLIPS, gradients
+from test_capture import gradients
 from test_interpreted import LargeBackend, _fast_calls, with_backend  # noqa: F401
 from torch.utils._python_dispatch import _disable_current_modes
 
 import entryclip as ec
 from entryclip.optim import capture
-from entryclip.optim.kernels.plan import OPERATORS
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
-SHAPES = [(20, 30), (2, 10, 8), (33,)]
+SHAPES = [(2, 6, 8), (5,)]
 RUNNING = ec.Clip(ec.smooth_shrinkage, ec.Running(ec.Quantile(0.9), beta=0.8))
-FUSED = [clip for clip in CLIPS if clip is None or (clip.operator in OPERATORS and not clip.preserve_rms)]
+FOLLOWING = ec.Clip(ec.hard_clip, ec.FollowLR(ec.Fixed(1.0), base_lr=1e-2))
 
 
 class RecordedBackend(LargeBackend):
@@ -81,28 +80,27 @@ def assert_equal(a, b):
         assert torch.equal(x, y)
 
 
-@pytest.mark.parametrize("clip", FUSED, ids=str)
+@pytest.mark.parametrize("clip", [None, ec.smooth(0.9), FOLLOWING, RUNNING], ids=str)
 def test_a_replay_is_an_eager_step(clip):
     """With a learning rate that changes, and gradients that were made anew for the capture."""
     eager, graph = Training(clip), Training(clip)
-    for seed in range(2):
-        eager.eager_step(seed)
-        graph.eager_step(seed)
-    graph.set_step(2, anew=True)
+    for each in (eager, graph):
+        each.eager_step(0)
+    graph.set_step(1, anew=True)
     recorder = graph.captured_step()
-    for seed in (3, 4):
+    for seed in (2, 3):
         graph.set_step(seed)
         recorder.replay()
-    for seed in (2, 3, 4):
+    for seed in (1, 2, 3):
         eager.eager_step(seed)
     assert_equal(eager, graph)
-    assert [float(graph.optimizer.state[p]["step"]) for p in graph.params] == [5.0] * 3
+    assert [float(graph.optimizer.state[p]["step"]) for p in graph.params] == [4.0] * 2
 
 
-@pytest.mark.parametrize("clip", [ec.smooth(0.9), RUNNING], ids=str)
-def test_a_capturable_step_is_an_ordinary_one(clip):
+def test_a_capturable_step_is_an_ordinary_one():
+    clip = ec.Clip(ec.smooth_shrinkage, ec.FollowLR(ec.Running(ec.Quantile(0.9), beta=0.8), base_lr=1e-2))
     ordinary, capturable = Training(clip, capturable=False), Training(clip)
-    for seed in range(10):
+    for seed in range(5):
         ordinary.eager_step(seed)
         capturable.eager_step(seed)
     for a, b in zip(ordinary.everything(), capturable.everything(), strict=True):
