@@ -52,7 +52,8 @@ class Direction:
         is_tensor = isinstance(step, Tensor)
         if torch.compiler.is_compiling() or (is_tensor and (capturable or step.device.type != "cpu")):
             # As a factor: for `alpha` the host would wait for it, and the compiler would freeze its present value.
-            w.sub_(step * (self.numerator if self.denominator is None else self.numerator / self.denominator))
+            u = self.numerator if self.denominator is None else self.numerator / self.denominator
+            w.addcmul_(u, step, value=-1) if is_tensor else w.sub_(step * u)
         elif self.denominator is None:
             w.add_(self.numerator, alpha=-step)
         else:

@@ -3,8 +3,10 @@
 test_gpu.py starts this file in a process of its own, as it does test_interpreted.py.
 """
 
+import gc
 import os
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
@@ -138,3 +140,42 @@ def test_a_capture_needs_a_step_before():
     graph.captured_step()
     with pytest.raises(RuntimeError, match="no pinned memory left"):
         graph.captured_step()
+
+
+def test_memory_that_a_graph_works_in_is_kept():
+    """A graph knows addresses only: the backend that it was captured with must live as long as the optimizer."""
+    graph = Training(None)
+    graph.eager_step(0)
+    graph.captured_step()
+    captured = weakref.ref(RecordedBackend.last)
+    graph.optimizer.param_groups[0]["post"] = FOLLOWING
+    graph.eager_step(1)  # with a new plan and a new backend
+    gc.collect()
+    assert RecordedBackend.last is not captured()
+    assert captured() is not None
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiled_training_step_runs_the_kernels():
+    """The compiler leaves the optimizer's step out of its graphs, so that the kernels run as in an eager step."""
+    eager, compiled = Training(FOLLOWING, capturable=False), Training(FOLLOWING, capturable=False)
+
+    def step_of(training):
+        def step(x):
+            loss = sum((p * x).tanh().sum() for p in training.params)
+            loss.backward()
+            training.optimizer.step()
+            training.optimizer.zero_grad()
+            return loss
+
+        return step
+
+    torch._dynamo.reset()
+    steps = [step_of(eager), torch.compile(step_of(compiled), backend="eager")]
+    for number in range(3):
+        x = torch.tensor(1.0 + number)
+        losses = [with_backend(lambda step=step, x=x: step(x), RecordedBackend) for step in steps]
+        torch.testing.assert_close(*losses, rtol=1e-6, atol=1e-6)
+    assert RecordedBackend.last.launches == 3 * ["walk"]
+    for a, b in zip(eager.everything(), compiled.everything(), strict=True):
+        torch.testing.assert_close(b, a, rtol=1e-6, atol=1e-6)

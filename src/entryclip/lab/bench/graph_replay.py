@@ -1,4 +1,4 @@
-"""A check that only a GPU can run: replays of a step captured in a CUDA graph are the steps that eager ones are.
+"""A check that only a GPU can run: replays of a step captured in a CUDA graph equal eager steps.
 
 Both runs have the same gradients, which are copied to where the first ones were, and the same learning rates.
 """

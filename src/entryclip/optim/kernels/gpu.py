@@ -72,7 +72,8 @@ class GPUBackend:
         tables = self._step.views(self._captured.upload(array) if is_capturing() else self._upload(array))
         constants = tables.constants.view(len(plan.owner), _CONSTANTS)
         for name, value in plan.device_constants.items():
-            constants[:, AdamConstants._fields.index(name)] = value[self._owner] if value.ndim else value
+            column = constants[:, AdamConstants._fields.index(name)]
+            column.copy_(value[self._owner] if value.ndim else value)
         return tables
 
     def move(self, plan: KernelPlan, thresholds: Tensor) -> None:

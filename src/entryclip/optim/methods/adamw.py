@@ -63,7 +63,8 @@ class AdamWMethod(Method):
         second = state["max_exp_avg_sq" if group["amsgrad"] else "exp_avg_sq"]
         bias1, bias2 = bias_corrections(step.item() if on_host else step, group["betas"])  # on the host nothing waits
         root_bias2 = bias2**0.5
-        if on_device(w) and not torch.compiler.is_compiling() and clips(group, "post", w):
+        is_free = group["capturable"] or clips(group, "post", w)
+        if on_device(w) and not torch.compiler.is_compiling() and is_free:
             # Nothing to match to the bit: bias1 (sqrt(v) / root_bias2 + eps) in two passes, not in four.
             offset, factor = bias1 * group["eps"], bias1 / root_bias2
             if on_host:
