@@ -30,7 +30,7 @@ LIMITS = {
     "adamw, smooth": (lambda p: optim.AdamW(p), 53, 126.2),
     "adamw, hard": (lambda p: optim.AdamW(p, post=ec.hard(0.995)), 48, 118.2),
     "adamw, smooth, capturable": (lambda p: optim.AdamW(p, capturable=True), 63, 126.2),
-    "adamw, no clip, capturable": (lambda p: optim.AdamW(p, post=None, capturable=True), 17, 72.0),
+    "adamw, no clip, capturable": (lambda p: optim.AdamW(p, post=None, capturable=True), 17, 72.1),
     "adamw, running": (lambda p: optim.AdamW(p, post=RUNNING), 68, 126.2),
     "adamw, smooth with rms kept": (lambda p: optim.AdamW(p, post=ec.smooth(0.995, preserve_rms=True)), 74, 186.2),
     "adamw, median": (lambda p: optim.AdamW(p, post=MEDIAN), 115, 260.2),
