@@ -53,7 +53,8 @@ class Direction:
         if torch.compiler.is_compiling() or (is_tensor and (capturable or step.device.type != "cpu")):
             # As a factor: for `alpha` the host would wait for it, and the compiler would freeze its present value.
             u = self.numerator if self.denominator is None else self.numerator / self.denominator
-            w.addcmul_(u, step, value=-1) if is_tensor else w.sub_(step * u)
+            # One pass less where the step size lies beside the weights; a tensor of the host may only be a factor.
+            w.addcmul_(u, step, value=-1) if is_tensor and step.device == w.device else w.sub_(step * u)
         elif self.denominator is None:
             w.add_(self.numerator, alpha=-step)
         else:

@@ -59,7 +59,8 @@ class AdamWMethod(Method):
             torch.maximum(state["max_exp_avg_sq"], state["exp_avg_sq"], out=state["max_exp_avg_sq"])
 
     def direction(self, g: Tensor | None, w: Tensor, state: ParameterState, group: Group) -> Direction:
-        step, on_host = state["step"], not (group["capturable"] or torch.compiler.is_compiling())
+        step = state["step"]
+        on_host = not torch.compiler.is_compiling() and not (group["capturable"] and step.device == w.device)
         second = state["max_exp_avg_sq" if group["amsgrad"] else "exp_avg_sq"]
         bias1, bias2 = bias_corrections(step.item() if on_host else step, group["betas"])  # on the host nothing waits
         root_bias2 = bias2**0.5
