@@ -47,6 +47,20 @@ class Recorder(TorchDispatchMode):
                     kept.copy_(new)
 
 
+class Places(TorchDispatchMode):
+    """Notes the types of the devices of all tensors that operations read and write."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        results = func(*args, **(kwargs or {}))
+        tensors = [t for t in tree_leaves((args, kwargs, results)) if isinstance(t, torch.Tensor)]
+        self.found |= {t.device.type for t in tensors}
+        return results
+
+
 def record(step):
     """Return the recording of one call of `step`. Unlike a capture, recording also takes the step."""
     with Recorder() as recorder:

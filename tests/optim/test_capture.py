@@ -5,9 +5,7 @@ import warnings
 
 import pytest
 import torch
-from recorder import Elsewhere, record
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from recorder import Elsewhere, Places, record
 
 import entryclip as ec
 from entryclip import optim
@@ -165,20 +163,6 @@ def test_no_tensor_of_the_host_takes_part(method, clip):
             optimizer.step()
         if recorded:
             assert places.found == {"meta"}
-
-
-class Places(TorchDispatchMode):
-    """Notes the types of the devices of all tensors that operations read and write."""
-
-    def __init__(self):
-        super().__init__()
-        self.found = set()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        results = func(*args, **(kwargs or {}))
-        tensors = [t for t in tree_leaves((args, kwargs, results)) if isinstance(t, torch.Tensor)]
-        self.found |= {t.device.type for t in tensors}
-        return results
 
 
 @pytest.mark.parametrize("clip", [None, ec.smooth(0.9), RUNNING], ids=str)
