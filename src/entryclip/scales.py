@@ -16,7 +16,7 @@ from typing import NamedTuple
 from .arrays import Array, cast, check_floating, constant, quiet, widen
 from .quantiles.quantile import quantile_abs
 
-ROUNDS = 3  # scales are then within .1 % of their limit, for Gaussian noise with log-normal scales of SD 1
+ROUNDS = 3  # scales are then a tenth of their sampling error from their limit, or nearer
 CLIP = 2.5  # standardised entries count as if they were no larger: 1.2 % of Gaussian ones are
 _MEDIAN = 0.6744897501960817  # of |z|, z standard Gaussian
 _MEAN = math.sqrt(2 / math.pi) * -math.expm1(-(CLIP**2) / 2) + CLIP * math.erfc(CLIP / math.sqrt(2))  # of min(|z|, 2.5)
