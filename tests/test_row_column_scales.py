@@ -50,7 +50,7 @@ def test_a_spike_does_not_inflate_its_own_scale(size):
     np.testing.assert_allclose(after.rows[others], before.rows[others], rtol=0.02)
 
 
-@pytest.mark.parametrize(("library", "dtype"), CASES)
+@pytest.mark.parametrize(("library", "dtype"), [case for case in CASES if case[0] != "jax"] + [("jax", "float32")])
 def test_all_libraries_and_dtypes(library, dtype):
     x, _, _ = separable(30, 40, 0.5)
     found = row_column_scales(make(library, dtype, x))

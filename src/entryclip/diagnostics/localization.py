@@ -36,7 +36,7 @@ from .null import Null, gaussian_null, participation
 from .pooled_scales import Pair, ScaleChoice, pooled_scales
 from .scales import positive_log
 
-_UNEVEN = 0.25  # the standard deviation of log(rows * columns) from which on scales are said to differ
+UNEVEN = 0.25  # the standard deviation of log(rows * columns) from which on scales are said to differ
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Localization:
     @property
     def uneven(self) -> bool:
         """Whether the null's rows and columns differ in scale: by a factor of 1.28 or more, as a rule."""
-        return self.scales is not None and math.hypot(*(positive_log(side).std() for side in self.scales)) > _UNEVEN
+        return self.scales is not None and math.hypot(*(positive_log(side).std() for side in self.scales)) > UNEVEN
 
     def __str__(self) -> str:
         ks = self.k if isinstance(self.k, tuple) else (self.k,)

@@ -110,11 +110,11 @@ def test_numbers_are_those_of_the_instruments():
     G = torch.stack([gradients[a[i::5]].mean(0) for i in range(5)]).median(0).values
     centre = torch.stack([gradients[b[i::3]].mean(0) for i in range(3)]).median(0).values
     E = gradients[b] - centre
-    expected = ec.diagnostics.localization(E, G, k=(1, 2, 3))
+    expected = ec.diagnostics.localization(E, G, k=(1, 2, 3), scales=None)
     np.testing.assert_allclose(found.localization.ratio, expected.ratio, rtol=1e-3)
     np.testing.assert_allclose(found.localization.median, expected.median, rtol=1e-3)
     mean = gradients.mean(0)
-    plain = ec.diagnostics.localization(gradients[b] - mean, mean, k=(1, 2, 3))
+    plain = ec.diagnostics.localization(gradients[b] - mean, mean, k=(1, 2, 3), scales=None)
     np.testing.assert_allclose(found.plain.ratio, plain.ratio, rtol=1e-3)
     assert found.correlation.rho == pytest.approx(ec.diagnostics.max_entry_correlation(E).rho, abs=1e-6)
     assert found.premise == np.mean(ec.diagnostics.expansion(G, E).holds)

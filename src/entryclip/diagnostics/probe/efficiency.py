@@ -29,6 +29,11 @@ class ClipEfficiency(NamedTuple):
     factor: float  # the relative efficiency
 
 
+def best_clip(histogram: Histogram) -> ClipEfficiency:
+    """Find the operator, hard or smooth, and the quantile that are most efficient."""
+    return max((best_efficiency(histogram, operator) for operator in _MOMENTS), key=lambda each: each.factor)
+
+
 def best_efficiency(histogram: Histogram, operator: str) -> ClipEfficiency:
     """Find the quantile at which hard or smooth clipping is most efficient.
 
