@@ -51,16 +51,15 @@ class Reading(NamedTuple):
 
     @property
     def raw_spiked(self) -> bool:
-        """Whether one entry carries more than half of sigma_1 of the noise as it is; it may be where a large row crosses
-        a large column."""
+        """Whether one entry carries more than half of sigma_1 of the noise as it is, with the scales in it."""
         return self.share > DOMINANT
 
     def __str__(self) -> str:
-        place, share, size = (self.row, self.column), self.share, self.size
-        if self.standardized is not None and (self.standardized.row, self.standardized.column) != place:
-            _, *place, share, size = self.standardized
-        where = f"row {place[0]} column {place[1]}"
-        return f"step {self.step}, {self.name}, {where}: {share:.0%} of sigma_1, {size:.3g} scales"
+        found = (self.row, self.column, self.share, self.size)
+        if self.standardized is not None and self.standardized[1:3] != found[:2]:
+            found = self.standardized[1:]
+        row, column, share, size = found
+        return f"step {self.step}, {self.name}, row {row} column {column}: {share:.0%} of sigma_1, {size:.3g} scales"
 
 
 class Monitor:
@@ -121,7 +120,7 @@ class Monitor:
         return found
 
     def spikes(self) -> list[Reading]:
-        """Return the readings with an anomalous entry: it carries more than half of sigma_1 of the standardised noise."""
+        """Return the readings with an entry that carries more than half of sigma_1 of the standardised noise."""
         return [reading for reading in self.readings if reading.spiked]
 
     def metrics(self) -> dict[str, float]:

@@ -19,8 +19,11 @@ FOLDER = "diagnoses"  # in the folder of all results
 _SPIKES = 100  # in the page's table; all of them are in the rows
 _NUMBERS = ("matrix", "sigma", "alpha_gamma", "scale", "balance", "premise", "noise_scale", "quantile", "threshold")
 _KINDS = ("raw", "standardised")
-_SIDES = (("tail index", "index", "standardized_index"), ("gain of the best clip", "raw_gain", "standardized_gain"))
-_SIDES += (("share of spiked samples", "spiked", "standardized_spiked"),)
+_SIDES = (  # a number of the noise as it is, and with the scales of rows and columns divided out
+    ("tail index", "index", "standardized_index"),
+    ("gain of the best clip", "raw_gain", "standardized_gain"),
+    ("share of spiked samples", "spiked", "standardized_spiked"),
+)
 
 
 @dataclass(frozen=True)
