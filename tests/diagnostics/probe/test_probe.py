@@ -62,8 +62,9 @@ def test_rows_and_columns_of_different_scale_are_not_taken_for_spikes():
     assert report["weights.plain"].recommendation.structure == "neither"
     assert report["weights.spiky"].recommendation.structure == "anomalous entries"
     assert report["weights.spiky"].standardized.gain.factor > 5
-    words = report.summary()[1]
-    assert words.startswith("the noise: rows and columns differ in scale in 1, anomalous entries in 1, neither")
+    assert (
+        report.summary()[1] == "the noise: rows and columns differ in scale in 1, anomalous entries in 1, neither in 1"
+    )
 
 
 def test_standardized_numbers_are_those_of_the_instruments():

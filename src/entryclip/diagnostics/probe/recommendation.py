@@ -50,11 +50,15 @@ class NoiseStructure(StrEnum):
     NEITHER = "neither"
 
     @property
-    def sentence(self) -> str:
-        """The structure in words."""
-        if self is NoiseStructure.NEITHER:
-            return "neither rows and columns of different scale nor anomalous entries"
+    def summary(self) -> str:
+        """The structure in words, for a list of all three."""
         return str(self) + (" differ in scale" if self is NoiseStructure.ROWS_AND_COLUMNS else "")
+
+    @property
+    def sentence(self) -> str:
+        """The structure in words that are understood alone."""
+        neither = "neither rows and columns of different scale nor anomalous entries"
+        return neither if self is NoiseStructure.NEITHER else self.summary
 
 
 class Confidence(StrEnum):

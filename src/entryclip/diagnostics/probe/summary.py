@@ -41,7 +41,7 @@ class Report:
         answer = f"{clip} of {count} matrices call for entry-wise clipping" if clip else "no clipping needed"
         answer += f", but {unknown} need more samples to be sure" if unknown else ""
         counts = Counter(each.structure for each in advice)
-        structure = ", ".join(f"{each.sentence} in {counts[each]}" for each in NoiseStructure if counts[each])
+        structure = ", ".join(f"{each.summary} in {counts[each]}" for each in NoiseStructure if counts[each])
         rare = [m.name for m in self.matrices if m.recommendation.verdict == Verdict.RARE_SPIKES]
         unsure = [f"rare spikes, too few to be sure: {', '.join(rare)}"] if rare else []
         words = [f"the noise: {structure}"] if structure else []
