@@ -64,7 +64,7 @@ def estimate_noise(
         scale=scale.value,
         localized=standardized.localization,
         tail=standardized.tail,
-        fit=standardized.fit,
+        fit=standardized.fit if standardized.spikes else None,  # it takes a while
         bound=signal.bound,
         rank=min(matrix.shape),
     )
@@ -107,8 +107,7 @@ def _standardized(statistics: NoiseStatistics, directions: Directions) -> Standa
         variance=log_variances(rows, columns, histogram),
         localization=_localization(statistics.projections, directions, [], scales),
         tail=_or_note(lambda: tail_of_largest(*found.marginal.largest_entries()), []),
-        marginal=histogram.occupied(),
-        fit=_or_note(lambda: fit(histogram), []),
+        histogram=histogram,
         gain=_or_note(lambda: best_clip(histogram), []),
         spikes=_by_share(found.spikes),
     )

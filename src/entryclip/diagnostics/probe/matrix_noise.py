@@ -2,11 +2,13 @@
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ...noise.fit import Fit, Interval
+from ...noise.fit import Fit, Interval, fit
+from ...quantiles.histogram import Histogram
 from ..localization import UNEVEN, Localization
 from ..spectrum import Correlation
 from ..tails import TailIndex
@@ -26,10 +28,22 @@ class StandardizedNoise:
     variance: tuple[float, float, float]  # of log rows, log columns and log|z|, z the standardised entries
     localization: Localization | None  # the same ratios R, against Gaussian noise with these scales
     tail: TailIndex | None
-    marginal: tuple[np.ndarray, np.ndarray, np.ndarray] = field(repr=False)  # |z|: bins from, to, counts
-    fit: Fit | None
+    histogram: Histogram = field(repr=False)  # of z, over all samples
     gain: ClipEfficiency | None  # of the best entry-wise clip: 1 means that none helps
     spikes: tuple[DetectedSpike, ...]  # by the largest share of sigma_1 of the standardised noise first
+
+    @property
+    def marginal(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The distribution of |z|: bins from, to, counts."""
+        return self.histogram.occupied()
+
+    @cached_property
+    def fit(self) -> Fit | None:
+        """The noise model fitted to z; None where there are too few entries."""
+        try:
+            return fit(self.histogram)
+        except ValueError:
+            return None
 
     @property
     def uneven(self) -> bool:
@@ -128,11 +142,12 @@ def _ratios(found: Localization | None, prefix: str) -> Row:
 def _standardized(found: StandardizedNoise | None, samples: int) -> Row:
     """Return the columns of the noise without its scales; rows of earlier versions do not have them."""
     rows, columns, rest = found.variance if found else (None, None, None)
-    tail, fit = (found.tail, found.fit) if found else (None, None)
+    tail, fitted = (found.tail, found.fit) if found else (None, None)
     row: Row = {"log_rows": rows, "log_columns": columns, "log_rest": rest}
     row |= _ratios(found.localization if found else None, "standardized_")
     row |= {"standardized_tail": tail and str(tail.verdict), "standardized_index": tail and tail.index}
-    row |= {"standardized_contaminated": fit and fit.contaminated, "standardized_deviance": fit and fit.deviance}
+    row |= {"standardized_contaminated": fitted and fitted.contaminated}
+    row |= {"standardized_deviance": fitted and fitted.deviance}
     row |= {"standardized_gain": found and found.gain and found.gain.factor}
     return row | {"standardized_spiked": len(found.spikes) / max(samples, 1) if found else None}
 

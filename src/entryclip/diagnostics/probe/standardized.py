@@ -5,6 +5,7 @@ search begins at the mean scales of the samples before, which is faster than at 
 that is kept of them; the null of R-hat needs it.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -71,7 +72,10 @@ def dominant_entry(sample: int, noise: Tensor) -> DetectedSpike | None:
     row_maxima = noise.abs().amax(1)
     row = int(row_maxima.argmax())
     top = float(row_maxima[row])
-    norm = float(torch.linalg.vector_norm(noise, dtype=torch.float64))
+    norm = float(torch.linalg.vector_norm(noise))
+    norm = (
+        norm if norm < math.inf else float(torch.linalg.vector_norm(noise, dtype=torch.float64))
+    )  # several times slower
     if top == 0 or DOMINANT * norm > top * min(noise.shape) ** 0.5:
         return None
     u, sigma, v = leading_triplet(noise / top)
