@@ -3,8 +3,7 @@
 Scales that are estimated from m x n entries vary by chance also where the true ones are equal, and too large a spread
 would make the null too localized. So log-scales are shrunk until their variance is that observed less that of their
 sampling error (constrained empirical Bayes, Louis 1984: plain shrinkage to the posterior mean would make the spread too
-small). With this p-values are uniform also if the scales come from the one matrix that is tested
-(tests/diagnostics/test_pooled_scales.py).
+small). With this p-values are uniform also if the scales come from the one matrix that is tested.
 """
 
 import math
