@@ -20,6 +20,7 @@ LAYERS = [
     ["layout"],
     ["dtensor"],
     ["quantiles"],
+    ["scales"],
     ["thresholds"],
     ["clip"],
     ["matrix"],
