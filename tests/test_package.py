@@ -20,6 +20,7 @@ LAYERS = [
     ["layout"],
     ["dtensor"],
     ["quantiles"],
+    ["scales"],
     ["thresholds"],
     ["log_scales"],
     ["efficiency"],

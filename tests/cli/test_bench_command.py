@@ -13,7 +13,8 @@ def test_proofs_hold_here_and_are_saved(tmp_path, capsys):
     file = tmp_path / "bench.json"
     assert main(["bench", "--quick", "--json", str(file)]) == 0
     saved = json.loads(file.read_text())
-    assert [proof["held"] for proof in saved["proofs"]] == [True] * 6
+    assert [(proof["held"], proof["skipped"]) for proof in saved["proofs"]] == [*[(True, False)] * 6, (True, True)]
+    assert saved["proofs"][-1]["detail"] == "skipped: there are no CUDA graphs on a cpu"
     assert saved["rows"] == []
     last = capsys.readouterr().out.strip().splitlines()[-1]
     assert last.startswith("entryclip ")

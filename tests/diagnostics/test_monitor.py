@@ -27,6 +27,22 @@ def test_a_spike_is_seen_where_and_when_it_is_and_not_after():
     assert monitor.metrics()["noise/spiked"] == 0  # the latest
 
 
+def test_a_large_row_that_crosses_a_large_column_is_no_spike():
+    """One entry carries most of sigma_1 of the noise as it is; over the scales of its row and column it is ordinary."""
+    model, g = nn.Linear(40, 30, bias=False), torch.Generator().manual_seed(0)
+    monitor = Monitor(model, every=10)
+    rows, columns = torch.ones(30), torch.ones(40)
+    rows[3], columns[5] = 200.0, 200.0
+    for step in range(1, 41):
+        model.weight.grad = rows[:, None] * torch.randn(30, 40, generator=g) * columns
+        if step == 40:
+            model.weight.grad[9, 9] = 300.0  # small beside the entry (3, 5), and far too large for its own row
+        monitor.step()
+    assert any(reading.raw_spiked for reading in monitor.readings[:-1])
+    assert not any(reading.spiked for reading in monitor.readings[:-1])
+    assert "row 9 column 9" in str(monitor.spikes()[0])
+
+
 def test_the_mean_is_taken_off():
     """The constant gradient has rank one and sigma_1 = 104; the noise alone has sqrt(30) + sqrt(40) = 11.8."""
     model = nn.Linear(40, 30, bias=False)

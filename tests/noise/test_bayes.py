@@ -240,6 +240,10 @@ def test_a_million_entries_in_a_second(heavy):
         (lambda: ec.noise.posterior_mean(1.0, 1e-200, MIXTURE), "must be from 1e-20 to 1e20, got 1e"),
         (lambda: ec.noise.posterior_mean(torch.arange(3), 1.0, MIXTURE), "must be one of float64"),
         (lambda: wiener_coefficient(-1.0, 1.0), "sigma_x must be"),
+        (
+            lambda: ec.noise.posterior_mean(1.0, 1.0, ec.noise.Contamination(0.1, 1.0, ec.noise.Laplace())),
+            "Contamination by Cauchy or StudentT, got Contamination",
+        ),
     ],
 )
 def test_bad_input(call, words):

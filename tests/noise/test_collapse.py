@@ -92,6 +92,7 @@ def test_y1_is_at_least_t0_and_one():
         (lambda: ec.noise.posterior_collapse(0.0, ec.noise.Cauchy()), "sigma_x must be"),
         (lambda: ec.noise.posterior_collapse(1.0, ec.noise.Cauchy(), -1.0), "epsilon must be a finite number above 0"),
         (lambda: ec.noise.posterior_collapse(1.0, ec.noise.Gaussian()), "a Gaussian score grows"),
+        (lambda: ec.noise.posterior_collapse(1.0, ec.noise.Laplace()), "a Laplace score does not fall"),
         (lambda: tail_constants(ec.noise.Contamination(0.1, 1.0, ec.noise.Cauchy())), "its heavy part may"),
     ],
 )

@@ -16,6 +16,7 @@ LAWS = {
     "cauchy": (ec.noise.Cauchy(3.0), stats.cauchy(scale=3.0)),
     "t2": (ec.noise.StudentT(2.0, 0.5), stats.t(2.0, scale=0.5)),
     "t0.7": (ec.noise.StudentT(0.7), stats.t(0.7)),
+    "laplace": (ec.noise.Laplace(1.5), stats.laplace(scale=1.5)),
     "t1e6": (ec.noise.StudentT(1e6, 3.0), stats.t(1e6, scale=3.0)),
 }
 MIXTURE = ec.noise.Contamination(alpha=0.3, sigma=1.0, heavy=ec.noise.Cauchy(3.0))
@@ -48,6 +49,48 @@ def test_density_is_scipys(name):
     np.testing.assert_allclose(law.density(jnp.asarray(near)), law.density(near.astype(float)), rtol=1e-4)
 
 
+@pytest.mark.parametrize("name", LAWS)
+def test_cdf_and_quantile_are_scipys_and_inverse_to_each_other(name):
+    law, reference = LAWS[name]
+    x = np.concatenate([-np.logspace(-6, 1, 40), [0.0], np.logspace(-6, 1, 40)])
+    np.testing.assert_allclose(law.cdf(x), reference.cdf(x), rtol=1e-10)
+    np.testing.assert_allclose(law.cdf(torch.from_numpy(x)), law.cdf(x))
+    np.testing.assert_allclose(law.cdf(x) + law.cdf(-x), 1, rtol=1e-12)
+    p = np.concatenate([np.logspace(-12, -1, 30), [0.3, 0.5, 0.9, 0.999]])
+    np.testing.assert_allclose(law.quantile(p), reference.ppf(p), rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(law.cdf(law.quantile(p)), p, rtol=1e-8)
+
+
+def test_the_left_tail_keeps_its_digits():
+    assert ec.noise.Cauchy(2.0).cdf(-1e30) == pytest.approx(2 / (math.pi * 1e30), rel=1e-12)
+    assert ec.noise.Laplace(1.0).cdf(-600.0) == pytest.approx(0.5 * math.exp(-600), rel=1e-12)
+    assert ec.noise.StudentT(0.5).cdf(-1e20) == pytest.approx(stats.t(0.5).sf(1e20), rel=1e-9)
+    assert MIXTURE.cdf(-1e9) == pytest.approx(0.3 * 3 / (math.pi * 1e9), rel=1e-9)
+    assert ec.noise.Gaussian(0.0).cdf([-1e-300, 0.0]).tolist() == [0.0, 1.0]
+
+
+HEAVY = [ec.noise.Cauchy(3.0), ec.noise.StudentT(0.7, 2.0), ec.noise.Laplace(4.0), ec.noise.Gaussian(5.0)]
+
+
+@pytest.mark.parametrize("heavy", HEAVY, ids=str)
+def test_contamination_by_every_law(heavy):
+    noise = ec.noise.Contamination(0.3, 1.0, heavy)
+    p = np.concatenate([np.logspace(-9, -1, 12), [0.5, 0.7, 0.99]])
+    np.testing.assert_allclose(noise.cdf(noise.quantile(p)), p, rtol=1e-9)
+    assert noise.quantile(0.2).shape == ()
+    step = 1e-5
+    slope = (noise.cdf([-2 + step]) - noise.cdf([-2 - step])) / (2 * step)
+    assert slope[0] == pytest.approx(float(noise.density(2.0)), rel=1e-6)
+    draws = noise.sample((200, 500), seeded(), dtype=torch.float64).numpy().ravel()
+    assert stats.kstest(draws, noise.cdf).pvalue > 1e-4
+
+
+def test_quantiles_in_a_point_mass():
+    noise = ec.noise.Contamination(0.2, 0.0, ec.noise.Laplace(1.0))
+    assert noise.quantile([0.3, 0.5, 0.8]).tolist() == [0.0, 0.0, 0.0]
+    np.testing.assert_allclose(noise.quantile([0.05, 0.95]), [-math.log(2), math.log(2)], rtol=1e-10)
+
+
 def test_log_density_does_not_overflow_far_out():
     far = 1e200
     assert ec.noise.Cauchy(2.0).log_density(far) == pytest.approx(math.log(2 / math.pi) - 2 * math.log(far), rel=1e-12)
@@ -72,6 +115,7 @@ def test_without_contamination_it_is_gaussian_noise():
 
 
 def test_tail_index():
+    assert ec.noise.Laplace().tail_index == ec.noise.Contamination(0.5, 1.0, ec.noise.Laplace()).tail_index == math.inf
     indices = [ec.noise.Gaussian().tail_index, ec.noise.Cauchy().tail_index, ec.noise.StudentT(2.5).tail_index]
     assert indices == [math.inf, 1.0, 2.5]
     assert MIXTURE.tail_index == 1.0
@@ -102,7 +146,9 @@ def test_extremes_in_fp32_are_not_all_the_same():
         (lambda: ec.noise.Cauchy(0.0), "gamma must be a finite number above 0, got 0.0"),
         (lambda: ec.noise.StudentT(math.nan), "nu must be a finite number above 0, got nan"),
         (lambda: ec.noise.Contamination(1.5, 1.0, ec.noise.Cauchy()), r"must be a number in \[0, 1\], got 1.5"),
-        (lambda: ec.noise.Contamination(0.5, 1.0, ec.noise.Gaussian()), "heavy must be Cauchy"),
+        (lambda: ec.noise.Contamination(0.5, 1.0, MIXTURE), "heavy must be Cauchy, StudentT, Laplace or Gaussian"),
+        (lambda: ec.noise.Laplace(-1.0), "scale must be a finite number above 0, got -1.0"),
+        (lambda: ec.noise.Laplace().quantile([0.5, 1.0]), r"p must be in \(0, 1\), got \[0.5, 1.0\]"),
         (lambda: ec.noise.Gaussian().sample((2, -1)), "shape must be integers >= 0"),
         (lambda: ec.noise.Gaussian().sample((2, 2), np.random.default_rng(0)), "generator must be a torch.Generator"),
         (lambda: ec.noise.Gaussian().sample((2, 2), dtype=torch.int64), "dtype must be a floating-point one"),

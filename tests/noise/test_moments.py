@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from scipy import integrate
 
 import entryclip as ec
-from entryclip.noise.moments import moments
+from entryclip.noise.moments import moments, truncated_squares
 
-LAWS = [ec.noise.Gaussian(0.7), ec.noise.Cauchy(0.3), ec.noise.StudentT(2.5, 2.0)]
+LAWS = [ec.noise.Gaussian(0.7), ec.noise.Cauchy(0.3), ec.noise.StudentT(2.5, 2.0), ec.noise.Laplace(0.6)]
 
 
 @given(st.floats(0.05, 5), st.floats(0.01, 20), st.floats(0.01, 20))
@@ -28,6 +28,48 @@ def test_hard_clipping_of_cauchy_noise_in_closed_form(share, tau, gamma):
     assert mean[1] == pytest.approx(expected, rel=1e-8)
     inner = 2 * gamma / np.pi * (tau - gamma * np.arctan(tau / gamma))
     assert variance[0] == pytest.approx(inner + tau**2 * 2 / np.pi * np.arctan(gamma / tau), rel=1e-8)
+
+
+@given(st.floats(0, 1), st.floats(0.05, 20), st.floats(0.01, 20))
+def test_hard_clipping_of_laplace_noise_in_closed_form(share, tau, scale):
+    """The bias is -scale exp(-tau/scale) sinh(g/scale); about g each side has half of E min(e^2, room^2)."""
+    g = share * tau
+    mean, variance = moments(ec.hard_clip, tau, np.array([g]), ec.noise.Laplace(scale))
+    bias = scale / 2 * (np.exp((-tau - g) / scale) - np.exp((g - tau) / scale))
+    square = lambda a: 2 * scale**2 * (-np.expm1(-a / scale) - a / scale * np.exp(-a / scale))  # noqa: E731
+    assert mean[0] - g == pytest.approx(bias, rel=1e-8, abs=1e-13 * tau)
+    assert variance[0] == pytest.approx((square(tau - g) + square(tau + g)) / 2 - bias**2, rel=1e-7)
+    rooms = np.array([tau - g, tau + g])
+    np.testing.assert_allclose(truncated_squares(rooms, ec.noise.Laplace(scale)), square(rooms), rtol=1e-8, atol=1e-16)
+
+
+@given(st.floats(0, 10), st.floats(0.1, 20), st.floats(0.05, 0.9), st.booleans())
+def test_smooth_shrinkage_of_laplace_noise_in_closed_form(share, c, ratio, wider):
+    """Laplace's density is Green's function of 1 - scale^2 d^2/dg^2, so both moments solve a linear equation."""
+    scale = c / ratio if wider else c * ratio
+    ratio, scale = (ratio * 1.5, scale * 1.5) if abs(scale / c - 0.5) < 0.02 else (ratio, scale)  # where it is singular
+    g, k = share * c, 1 / c
+    mean, variance = moments(ec.smooth_shrinkage, c, np.array([g]), ec.noise.Laplace(scale))
+    decay = np.exp(-g / scale)
+    r = 1 - (scale * k) ** 2
+    first = g * np.exp(-k * g) / r + 2 * scale**2 * k / r**2 * (decay - np.exp(-k * g))
+    K = 2 * k
+    r = 1 - (scale * K) ** 2
+    linear, constant = -4 * scale**2 * K / r**2, 2 * scale**2 / r**2 + 8 * scale**4 * K**2 / r**3
+    second = (g**2 / r + linear * g + constant) * np.exp(-K * g) + scale * (linear - K * constant) * decay
+    assert mean[0] == pytest.approx(first, rel=1e-6, abs=1e-9 * c)
+    assert variance[0] == pytest.approx(second - first**2, rel=1e-6, abs=1e-8 * c**2)
+
+
+@given(st.floats(0.05, 3), st.floats(0.1, 1e6), st.floats(0, 1))
+def test_tails_that_no_panel_reaches(nu, tau, share):
+    """With nu = 0.05, 18 % of all entries lie beyond 10^14 scales: E C_tau(g + e) by the law's own cdf."""
+    law, g = ec.noise.StudentT(nu), share * min(tau, 10)
+    mean, variance = moments(ec.hard_clip, tau, np.array([g, 0.0]), law)
+    expected, _ = integrate.quad(lambda s: 1 - law.cdf(s - tau) - law.cdf(-s - tau), 0, g, epsrel=1e-10)
+    assert mean[0] == pytest.approx(expected, rel=1e-7, abs=1e-10 * tau)
+    assert variance[1] == pytest.approx(truncated_squares(np.array([tau]), law)[0], rel=1e-9)
+    assert variance[1] >= tau**2 * 2 * law.cdf(-tau)
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)

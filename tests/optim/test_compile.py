@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch._dynamo.exc import Unsupported
 from torch._dynamo.testing import CompileCounter
 
 import entryclip as ec
@@ -65,6 +66,58 @@ def test_inductor():
     train(plain, b, plain.step, range(4))
     for p, q in zip(a, b, strict=True):
         torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
+
+
+def training_step(fused):
+    """Return a function that takes a whole step of training, its optimizer, a scheduler, and the parameters."""
+    torch._dynamo.reset()
+    model = torch.nn.Linear(6, 8, bias=False)
+    model.weight.data = torch.randn(8, 6, generator=torch.Generator().manual_seed(0))
+    optimizer = optim.AdamW(model.parameters(), lr=1e-2, fused=fused, post=RUNNING)
+
+    def step(x):
+        loss = model(x).tanh().square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return step, optimizer, torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8), list(model.parameters())
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_whole_training_step(fused):
+    """Forward, backward and step in one compiled function, with a scheduler: as eager, and compiled in two steps.
+
+    The first step makes the optimizer's state, the second finds it there; the compiler has nothing to do from then on.
+    With `fused=True` the optimizer's step is left out of its graphs.
+    """
+    (step, compiled, schedule, a), (eager_step, _, eager_schedule, b) = training_step(fused), training_step(fused)
+    counter = CompileCounter()
+    step = torch.compile(step, backend=counter)
+    for number in range(6):
+        x = torch.randn(16, 6, generator=torch.Generator().manual_seed(number))
+        torch.testing.assert_close(step(x), eager_step(x), rtol=1e-6, atol=1e-6)
+        if number == 1:
+            compilations = counter.frame_count
+        schedule.step()
+        eager_schedule.step()
+    assert counter.frame_count == compilations
+    assert bool(compiled._fused) == fused  # the kernel was there, and it took the steps
+    for p, q in zip(a, b, strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-6, atol=1e-6)
+    assert {int(state["step"]) for state in compiled.state.values()} == {6}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_fused_step_in_a_full_graph_is_an_error_that_says_why():
+    torch._dynamo.reset()
+    w = torch.nn.Parameter(torch.zeros(4, 4))
+    w.grad = torch.ones(4, 4)
+    optimizer = optim.AdamW([w], fused=True)
+    with pytest.raises(Unsupported, match="the kernels of fused=True take addresses"):
+        torch.compile(lambda: optimizer.step(), backend="eager", fullgraph=True)()
 
 
 @pytest.mark.parametrize("name", MAKERS)

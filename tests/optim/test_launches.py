@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 from launches import step_launches
-from torch.utils._python_dispatch import TorchDispatchMode
+from recorder import Elsewhere
 
 import entryclip as ec
 from entryclip import optim
@@ -29,6 +29,8 @@ LIMITS = {
     "adamw, fixed": (lambda p: optim.AdamW(p, post=FIXED), 19, 116.1),
     "adamw, smooth": (lambda p: optim.AdamW(p), 53, 126.2),
     "adamw, hard": (lambda p: optim.AdamW(p, post=ec.hard(0.995)), 48, 118.2),
+    "adamw, smooth, capturable": (lambda p: optim.AdamW(p, capturable=True), 63, 126.2),
+    "adamw, no clip, capturable": (lambda p: optim.AdamW(p, post=None, capturable=True), 17, 72.1),
     "adamw, running": (lambda p: optim.AdamW(p, post=RUNNING), 68, 126.2),
     "adamw, smooth with rms kept": (lambda p: optim.AdamW(p, post=ec.smooth(0.995, preserve_rms=True)), 74, 186.2),
     "adamw, median": (lambda p: optim.AdamW(p, post=MEDIAN), 115, 260.2),
@@ -82,13 +84,6 @@ def test_mixed_shapes_in_one_stack(as_on_a_device):
         optimizer.step()
     for p, g in zip(params, tensors, strict=True):
         torch.testing.assert_close(-p.data, ec.msign(g), rtol=1e-5, atol=2e-5)
-
-
-class Elsewhere(TorchDispatchMode):
-    """Makes CPU tensors look like those of a device: under a dispatch mode numpy may not read them."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        return func(*args, **(kwargs or {}))
 
 
 @pytest.fixture

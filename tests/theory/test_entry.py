@@ -157,7 +157,7 @@ def test_exact_values_of_hard_clipping_in_closed_form():
         (lambda: entry.variance_hard(1.0, ec.noise.StudentT(2.0)), r"alpha Cauchy\(gamma\) only"),
         (
             lambda: entry.threshold_hard(ec.noise.Contamination(0.1, 1.0, ec.noise.StudentT(2.0)), 1.0, 0.5),
-            "the theorems cover",
+            "the paper's closed forms cover",
         ),
     ],
 )

@@ -12,7 +12,7 @@ from tyro.conf import arg
 from .terminal import check_choice, say
 
 if TYPE_CHECKING:
-    from ..lab.bench.proofs import Proof
+    from ..lab.bench.proof import Proof
     from ..lab.bench.timing import Result
 
 Device = Annotated[str, arg(metavar="{cpu,cuda}")]
@@ -37,7 +37,7 @@ def bench(device: Device = "cpu", quick: bool = False, json: Json = None) -> int
         raise ValueError("--device cuda: torch sees no GPU here; install a CUDA or ROCm build of torch, or use cpu")
     from ..lab.bench import proofs, steps
 
-    shown = [*_tracked("proofs", proofs.run(device), 6)]
+    shown = [*_tracked("proofs", proofs.run(device), 7)]
     measured = [] if quick else [*_tracked("times", steps.run(device), 8)]
     _show(shown, measured)
     if json is not None:
@@ -53,9 +53,10 @@ def summary(device: str, proofs: "list[Proof]", results: "list[Result]") -> str:
     from .. import __version__
 
     ratios = ", ".join(f"{result.name.split(' / ')[0]} {result.ratio:.2f}" for result in results)
-    held = sum(proof.held for proof in proofs)
+    made = [proof for proof in proofs if not proof.skipped]
+    held = sum(proof.held for proof in made)
     where = f"{_processor(device)}, torch {torch.__version__}, {torch.get_num_threads()} threads"
-    return f"entryclip {__version__} bench on {where}: {held} of {len(proofs)} proofs hold; {ratios or 'no times'}"
+    return f"entryclip {__version__} bench on {where}: {held} of {len(made)} proofs hold; {ratios or 'no times'}"
 
 
 def _processor(device: str) -> str:
@@ -77,7 +78,8 @@ def _show(proofs: "list[Proof]", results: "list[Result]") -> None:
 
     first = Table("proof", "", "found")
     for proof in proofs:
-        first.add_row(proof.name, "[green]holds[/]" if proof.held else "[red]fails[/]", escape(proof.detail))
+        outcome = "skipped" if proof.skipped else "[green]holds[/]" if proof.held else "[red]fails[/]"
+        first.add_row(proof.name, outcome, escape(proof.detail))
     second = Table("what", "ratio", "limit", "times")
     for result in results:
         sign, colour = (">=" if result.at_least else "<="), ("green" if result.kept else "red")

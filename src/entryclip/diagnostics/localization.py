@@ -7,21 +7,36 @@
 
 R-hat far above 1: single entries stand out. Far below 1: E is aligned with u v^T. Near 1: like Gaussian noise. But for
 k > 1, noise aligned with *another* direction of G has a projection that cancels and large terms that do not, and so
-R-hat far above 1 with no entry that stands out. Even for Gaussian noise R is violently heavy-tailed, as r can come
+R-hat far above 1 with no entry that stands out.
+
+The Gaussian noise of the null has rows and columns of different scale, as the noise of gradients does: for Gaussian Z
+and scales s, t the ratio is that of Z along reweighted directions, exactly,
+
+    R(s o Z o t; u, v) = R(Z; u o s / |u o s|, v o t / |v o t|)
+
+By default s and t are estimated from E. With `scales=None` all entries of the null have the same variance, as in the
+paper; then rows and columns that differ in scale pass for single entries that stand out.
+
+Even for Gaussian noise R is violently heavy-tailed, as r can come
 close to 0 (P(R-hat > 10) is 17 %, the mean is infinite), and it may exceed 1, as terms cancel. So look at the median
 over several E and its null band, never at one number or a mean.
 
 Take G from other samples than E, by a robust mean: a spike that is also in G captures u and v and blinds the test.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..arrays import Array
+from ..arrays import Array, double, to_numpy
 from .directions import finite_matrices, singular_directions
 from .null import Null, gaussian_null, participation
+from .pooled_scales import Pair, ScaleChoice, pooled_scales
+from .scales import positive_log
+
+UNEVEN = 0.25  # the standard deviation of log(rows * columns) from which on scales are said to differ
 
 
 @dataclass(frozen=True)
@@ -40,6 +55,7 @@ class Localization:
     p_aligned: np.ndarray  # P(Gaussian noise gives this R or less)
     participation: np.ndarray  # (count, 2): the number of entries u and v are spread over; near 1: one row or column
     nulls: tuple[Null, ...] = field(repr=False)  # the law of R for Gaussian noise, one per k
+    scales: Pair | None = field(default=None, repr=False)  # of the null's rows, (m,), and columns, (n,); None: equal
 
     def squeeze(self) -> "Localization":
         """Return the same for a single k, with arrays without their last dimension."""
@@ -68,18 +84,33 @@ class Localization:
         ]
         return 2 * np.minimum(below, 1 - np.array(below))
 
+    @property
+    def uneven(self) -> bool:
+        """Whether the null's rows and columns differ in scale: by a factor of 1.28 or more, as a rule."""
+        return self.scales is not None and math.hypot(*(positive_log(side).std() for side in self.scales)) > UNEVEN
+
     def __str__(self) -> str:
         ks = self.k if isinstance(self.k, tuple) else (self.k,)
-        return "\n".join(_line(*row, self.draws) for row in zip(ks, self.median, self.band(), strict=True))
+        like = "like Gaussian noise" + (" with rows and columns of different scale" if self.uneven else "")
+        return "\n".join(_line(*row, self.draws, like) for row in zip(ks, self.median, self.band(), strict=True))
 
 
 def localization(
-    E: Array, G: Array, k: int | Sequence[int] = 1, *, generator: np.random.Generator | None = None
+    E: Array,
+    G: Array,
+    k: int | Sequence[int] = 1,
+    *,
+    scales: ScaleChoice = pooled_scales,
+    generator: np.random.Generator | None = None,
 ) -> Localization:
     """Compute the localization ratio of each matrix of `E`, (..., m, n), along the k-th directions of `G`, (m, n).
 
-    The null is the law of R for Gaussian noise and these very directions (see null.py). `generator` is for its Monte
-    Carlo draws, which are needed where few entries carry all the weight (default: the same draws in every call).
+    The null is the law of R for Gaussian noise and these very directions (see null.py).
+
+    scales      of the null's rows, (m,), and columns, (n,); None for equal ones, as in the paper; or a function of E
+                that finds them (default: pooled over all matrices of E)
+    generator   for the null's Monte Carlo draws, which are needed where few entries carry all the weight (default: the
+                same draws in every call)
 
     >>> rng = np.random.default_rng(0)
     >>> u, v = np.ones((2, 200)) / 200**0.5
@@ -98,7 +129,8 @@ def localization(
     u, _, v, _ = singular_directions(G, ks)
     found = [_project(e, u, v) for e in finite_matrices(E, "E", G.shape)]
     r, r_max = np.array(found).transpose(1, 0, 2).reshape(2, *E.shape[:-2], len(ks))
-    ratios = from_projections(ks, r, r_max, u, v, generator=generator)
+    pair = scales(E) if callable(scales) else _checked(scales, G.shape)
+    ratios = from_projections(ks, r, r_max, u, v, scales=pair, generator=generator)
     return ratios.squeeze() if one else ratios
 
 
@@ -109,18 +141,20 @@ def from_projections(
     u: np.ndarray,
     v: np.ndarray,
     *,
+    scales: Pair | None = None,
     generator: np.random.Generator | None = None,
     draws: int | None = None,
 ) -> Localization:
     """Return a `Localization` from r and r_max, (..., len(ks)), along the directions u, (m, len(ks)), and v.
 
-    `generator` and `draws` as for `gaussian_null`.
+    `scales` are those of the null's rows and columns; `generator` and `draws` as for `gaussian_null`.
 
     >>> ones = np.ones((50, 1)) / 50**0.5
     >>> print(from_projections([1], np.array([[4e-3]]), np.array([[4e-5]]), ones, ones))
     k = 1: R-hat 0.844 of one draw, Gaussian band [0.088, 4.6e+02]: like Gaussian noise
     """
-    nulls = tuple([gaussian_null(a, b, generator, draws=draws) for a, b in zip(u.T, v.T, strict=True)])
+    weights = (u, v) if scales is None else (_reweighted(u, scales[0]), _reweighted(v, scales[1]))
+    nulls = tuple([gaussian_null(a, b, generator, draws=draws) for a, b in zip(*(x.T for x in weights), strict=True)])
     with np.errstate(divide="ignore"):
         ratio = r_max / r  # r = 0: the terms cancel to nothing, and R is infinite
     normalized, p_spike, p_aligned = np.empty((3, *ratio.shape))
@@ -128,7 +162,28 @@ def from_projections(
         normalized[..., i] = ratio[..., i] / null.median
         p_spike[..., i], p_aligned[..., i] = null.above(ratio[..., i]), null.below(ratio[..., i])
     spread = np.array([[participation(a), participation(b)] for a, b in zip(u.T, v.T, strict=True)])
-    return Localization(tuple(ks), r, r_max, ratio, normalized, p_spike, p_aligned, spread, nulls)
+    return Localization(tuple(ks), r, r_max, ratio, normalized, p_spike, p_aligned, spread, nulls, scales)
+
+
+def _reweighted(u: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Return the unit vectors u o s / |u o s| of each column of `u`, (m, count); `u` itself where that is zero."""
+    weighted = u * scale[:, None]
+    norm = np.linalg.norm(weighted, axis=0)
+    return np.where(norm > 0, weighted / np.where(norm > 0, norm, 1), u)
+
+
+def _checked(scales: Pair | None, shape: tuple[int, ...]) -> Pair | None:
+    """Return given scales in fp64 on the host; raise an error unless they are finite, >= 0 and of the right lengths."""
+    if scales is None:
+        return None
+    rows, columns = (to_numpy(double(side)) for side in scales)
+    if rows.shape != shape[:1] or columns.shape != shape[1:]:
+        wanted = f"({shape[0]},) and ({shape[1]},)"
+        raise ValueError(f"scales must be those of rows and of columns, {wanted}, got {rows.shape} and {columns.shape}")
+    for side in (rows, columns):
+        if not np.isfinite(side).all() or (side < 0).any() or not side.any():
+            raise ValueError(f"scales must be finite, not negative and not all 0, got {side.min()} to {side.max()}")
+    return rows, columns
 
 
 def _project(e: np.ndarray, u: np.ndarray, v: np.ndarray) -> tuple[list[float], list[float]]:
@@ -145,10 +200,10 @@ def _project(e: np.ndarray, u: np.ndarray, v: np.ndarray) -> tuple[list[float], 
     return [float(each.sum() ** 2 / square) for each in terms], r_max
 
 
-def _line(k: int, median: float, band: np.ndarray, draws: int) -> str:
+def _line(k: int, median: float, band: np.ndarray, draws: int, like: str) -> str:
     low, high = band
     spikes = "single entries stand out" + (", or E is aligned with another direction of G" if k > 1 else "")
-    words = spikes if median > high else "like Gaussian noise"
+    words = spikes if median > high else like
     words = "aligned with G" if median < low else words
     of = f"median R-hat {median:.3g} of {draws} draws" if draws > 1 else f"R-hat {median:.3g} of one draw"
     return f"k = {k}: {of}, Gaussian band [{low:.2g}, {high:.2g}]: {words}"

@@ -2,7 +2,8 @@
 
 The noise of a step is its gradient less the running mean of the gradients before it, so it costs no further backward
 pass. A reading answers the question on which the probe's advice rests: does one entry carry the largest singular value
-of the noise? It has no R-hat: that of one step says nothing (for Gaussian noise it exceeds 10 in one step of six).
+of the noise, also when the scales of rows and columns are divided out? It has no R-hat: that of one step says nothing
+(for Gaussian noise it exceeds 10 in one step of six).
 """
 
 import math
@@ -18,12 +19,15 @@ from ..dtensor import whole
 from ..matrix.singular import leading_triplet
 from ..operators import hard_clip
 from ..quantiles.quantile import quantile_abs
+from ..scales import row_column_scales
 from ..thresholds import Scale
 from .matrices import NamedMatrix, select
+from .probe.standardized import DOMINANT, DetectedSpike, dominant_entry
 
 _PARTS = 10  # updates of the running mean between two readings
 _BETA = 0.9  # its memory is ten updates, that is about `every` steps
 _FIRST = 3  # updates before the first reading
+_LARGEST = 1e30  # standardised entries beyond it would overflow in fp32
 _LIMIT = Clip(hard_clip, Scale(5.0))  # limits a change of the mean: else a spike would show in later readings too
 
 
@@ -37,15 +41,25 @@ class Reading(NamedTuple):
     row: int
     column: int
     size: float  # the size of that entry in scales, the median of the non-zero |E_ij| over 0.6745
+    standardized: DetectedSpike | None = None  # the entry that carries more than half of sigma_1 of the noise over the
+    # scales of its rows and columns; None where there is none
 
     @property
     def spiked(self) -> bool:
-        """Whether one entry carries more than half of sigma_1."""
-        return self.share > 0.5
+        """Whether one entry carries more than half of sigma_1 of the standardised noise: an anomalous entry."""
+        return self.standardized is not None
+
+    @property
+    def raw_spiked(self) -> bool:
+        """Whether one entry carries more than half of sigma_1 of the noise as it is, with the scales in it."""
+        return self.share > DOMINANT
 
     def __str__(self) -> str:
-        place = f"row {self.row} column {self.column}"
-        return f"step {self.step}, {self.name}, {place}: {self.share:.0%} of sigma_1, {self.size:.3g} scales"
+        found = (self.row, self.column, self.share, self.size)
+        if self.standardized is not None and self.standardized[1:3] != found[:2]:
+            found = self.standardized[1:]
+        row, column, share, size = found
+        return f"step {self.step}, {self.name}, row {row} column {column}: {share:.0%} of sigma_1, {size:.3g} scales"
 
 
 class Monitor:
@@ -106,7 +120,7 @@ class Monitor:
         return found
 
     def spikes(self) -> list[Reading]:
-        """Return the readings with an entry that carries more than half of sigma_1."""
+        """Return the readings with an entry that carries more than half of sigma_1 of the standardised noise."""
         return [reading for reading in self.readings if reading.spiked]
 
     def metrics(self) -> dict[str, float]:
@@ -116,6 +130,7 @@ class Monitor:
         latest = [reading for reading in self.readings if reading.step == self.readings[-1].step]
         return {
             "noise/spiked": sum(reading.spiked for reading in latest) / len(latest),
+            "noise/raw_spiked": sum(reading.raw_spiked for reading in latest) / len(latest),
             "noise/largest_share": max(reading.share for reading in latest),
             "noise/largest_size": max(reading.size for reading in latest),
         }
@@ -149,4 +164,5 @@ def _reading(step: int, name: str, noise: Tensor) -> Reading | None:
     u, sigma, v = leading_triplet(unit)
     share = float((u[row] * v[column]).abs()) / sigma
     scale = float(quantile_abs(unit, 0.5, nonzero=True)) / 0.6745
-    return Reading(step, name, sigma * top, share, row, column, 1 / scale)
+    standardized = row_column_scales(unit).standardize(unit).clamp(-_LARGEST, _LARGEST)
+    return Reading(step, name, sigma * top, share, row, column, 1 / scale, dominant_entry(step, standardized))

@@ -2,8 +2,9 @@
 
 from .bayes import posterior_mean, retention
 from .collapse import posterior_collapse
+from .contamination import Contamination
 from .fit import fit
-from .laws import Cauchy, Contamination, Gaussian, StudentT
+from .laws import Cauchy, Gaussian, Laplace, StudentT
 from .models import Aligned, HeavyLowRank, LowRankSum, Spike, Subspace
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "Contamination",
     "Gaussian",
     "HeavyLowRank",
+    "Laplace",
     "LowRankSum",
     "Spike",
     "StudentT",

@@ -18,8 +18,9 @@ import torch
 from scipy.special import expit
 
 from ..arrays import Array, is_array, namespace, to_numpy
+from .contamination import Contamination
 from .heavy import heavy_branch
-from .laws import Cauchy, Contamination, Gaussian, Law, StudentT, check_number, real
+from .laws import Cauchy, Gaussian, Law, StudentT, check_number, real
 
 _SCALES = (1e-20, 1e20)  # scales of the heavy part over sigma_x that heavy.py covers
 _LARGEST_NU = 200.0
@@ -146,9 +147,12 @@ def _parameters(sigma_x: float, noise: Law) -> tuple[float, float, Cauchy | Stud
         return 0.0, noise.sigma, unused
     if isinstance(noise, Cauchy | StudentT):
         return 1.0, 0.0, noise
-    if isinstance(noise, Contamination):
-        return float(noise.alpha), noise.sigma, noise.heavy if noise.alpha > 0 else unused
-    raise TypeError(f"the posterior mean is there for Gaussian, Cauchy, StudentT and Contamination, got {noise!r}")
+    if isinstance(noise, Contamination) and noise.alpha == 0:
+        return 0.0, noise.sigma, unused
+    if isinstance(noise, Contamination) and isinstance(noise.heavy, Cauchy | StudentT):
+        return float(noise.alpha), noise.sigma, noise.heavy
+    known = "Gaussian, Cauchy, StudentT and Contamination by Cauchy or StudentT"
+    raise TypeError(f"the posterior mean is there for {known}, got {noise!r}")
 
 
 def _rescaled(heavy: Cauchy | StudentT, sigma_x: float) -> Cauchy | StudentT:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import brentq
 
-from .laws import Cauchy, Gaussian, Law, StudentT, check_number
+from .laws import Cauchy, Gaussian, Laplace, Law, StudentT, check_number
 
 
 class TailConstants(NamedTuple):
@@ -47,7 +47,8 @@ def tail_constants(heavy: Law) -> TailConstants:
     if isinstance(heavy, Cauchy):
         heavy = StudentT(1.0, heavy.gamma)
     if not isinstance(heavy, StudentT):
-        why = "a Gaussian score grows with |t|" if isinstance(heavy, Gaussian) else "its heavy part may"
+        reasons = {Gaussian: "a Gaussian score grows with |t|", Laplace: "a Laplace score does not fall with |t|"}
+        why = reasons.get(type(heavy), "its heavy part may")
         raise TypeError(f"only Cauchy and StudentT fulfil the score condition, got {heavy!r} ({why})")
     return TailConstants(heavy.nu + 1.0, heavy.nu + 1.0, heavy.scale * math.sqrt(heavy.nu))
 

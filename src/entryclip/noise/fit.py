@@ -19,7 +19,8 @@ from scipy import optimize, special
 
 from ..arrays import Array, is_number
 from ..quantiles.histogram import Histogram
-from .laws import Cauchy, Contamination, Gaussian, StudentT
+from .contamination import Contamination
+from .laws import Cauchy, Gaussian, StudentT
 
 _EVIDENCE = 13.8  # gain in deviance that counts as contamination: chance 1 in 1000 for chi^2 with 2 degrees of freedom
 _SPAN = 1.5  # an interval wider than this factor does not identify its parameter

@@ -1,9 +1,11 @@
-"""Distributions of one entry, for noise with independent entries: `sample`, `density`, `log_density`, `tail_index`.
+"""Distributions of one entry, for noise with independent entries: `sample`, `density`, `cdf`, `quantile`, `tail_index`.
 
-    Gaussian(sigma)                     N(0, sigma^2)
-    Cauchy(gamma)                       gamma / (pi (x^2 + gamma^2))
-    StudentT(nu, scale)                 scale times Student's t with nu degrees of freedom
-    Contamination(alpha, sigma, heavy)  (1 - alpha) N(0, sigma^2) + alpha heavy     (def:contamination, eq:noise)
+    Gaussian(sigma)       N(0, sigma^2)
+    Cauchy(gamma)         gamma / (pi (x^2 + gamma^2))
+    StudentT(nu, scale)   scale times Student's t with nu degrees of freedom
+    Laplace(scale)        exp(-|x| / scale) / (2 scale)
+
+All are symmetric, and all are mixtures of centred Gaussians over their variance; `contamination.py` mixes two of them.
 
 Tails are drawn in fp64, then rounded to the dtype asked for: a uniform
 number in fp32 has 2^24 values, so the largest of 10^7 Cauchy entries would always be one of the same few.
@@ -17,9 +19,10 @@ from typing import Any, TypedDict
 
 import numpy as np
 import torch
+from scipy import special
 from torch import Tensor
 
-from ..arrays import Array, check_floating, constant, is_number, namespace, quiet
+from ..arrays import Array, check_floating, constant, is_number, namespace, quiet, to_numpy
 
 Generator = torch.Generator | None
 Shape = tuple[int, ...]
@@ -66,6 +69,14 @@ class Law(Noise):
     def log_density(self, x: Array) -> Array:
         """Compute the logarithm of the density, also far out where the density itself underflows to 0."""
 
+    @abstractmethod
+    def cdf(self, x: Array) -> np.ndarray:
+        """Compute P(entry <= x), in fp64 on the host. The left tail keeps its digits, so P(entry > t) is `cdf(-t)`."""
+
+    @abstractmethod
+    def quantile(self, p: Array) -> np.ndarray:
+        """Compute the x with P(entry <= x) = p, for p in (0, 1), in fp64 on the host."""
+
 
 @dataclass(frozen=True)
 class Gaussian(Law):
@@ -101,6 +112,15 @@ class Gaussian(Law):
             square = z * z
         return -0.5 * square - math.log(self.sigma * math.sqrt(2 * math.pi))
 
+    def cdf(self, x: Array) -> np.ndarray:
+        """Compute Phi(x / sigma); with sigma = 0 a step at 0."""
+        x = _host(x)
+        return special.ndtr(x / self.sigma) if self.sigma > 0 else np.where(x >= 0, 1.0, 0.0)
+
+    def quantile(self, p: Array) -> np.ndarray:
+        """Compute sigma Phi^-1(p)."""
+        return self.sigma * special.ndtri(_probability(p))
+
 
 @dataclass(frozen=True)
 class Cauchy(Law):
@@ -128,6 +148,14 @@ class Cauchy(Law):
     def log_density(self, x: Array) -> Array:
         """Compute -log(pi gamma (1 + x^2 / gamma^2)), without the square where it would overflow."""
         return -_log1p_square(real(x) / self.gamma) - math.log(math.pi * self.gamma)
+
+    def cdf(self, x: Array) -> np.ndarray:
+        """Compute the angle of (-x, gamma) over pi, which for x < 0 is arctan(gamma / |x|) / pi."""
+        return np.arctan2(self.gamma, -_host(x)) / np.pi
+
+    def quantile(self, p: Array) -> np.ndarray:
+        """Compute -gamma cot(pi p)."""
+        return -self.gamma / np.tan(np.pi * _probability(p))
 
 
 @dataclass(frozen=True)
@@ -161,52 +189,58 @@ class StudentT(Law):
         width = self.scale * math.sqrt(self.nu)
         return -(self.nu + 1) / 2 * _log1p_square(real(x) / width) - _log_beta(self.nu) - math.log(width)
 
+    def cdf(self, x: Array) -> np.ndarray:
+        """Compute it by the incomplete beta function."""
+        return np.asarray(special.stdtr(self.nu, _host(x) / self.scale))
+
+    def quantile(self, p: Array) -> np.ndarray:
+        """Compute it by the inverse of the incomplete beta function."""
+        return self.scale * np.asarray(special.stdtrit(self.nu, _probability(p)))
+
 
 @dataclass(frozen=True)
-class Contamination(Law):
-    """Gaussian noise in which a fraction alpha of the entries is heavy-tailed (def:contamination).
+class Laplace(Law):
+    """Laplace (double exponential) noise: density exp(-|x|/scale) / (2 scale), variance 2 scale^2.
 
-    >>> noise = Contamination(alpha=0.05, sigma=1.0, heavy=Cauchy(3.0))
-    >>> noise.sample((2, 768, 768), torch.Generator().manual_seed(0)).shape
-    torch.Size([2, 768, 768])
-    >>> noise.tail_index
-    1.0
+    Its tail is heavier than a Gaussian's and lighter than any power.
+
+    >>> law = Laplace(2.0)
+    >>> round(float(law.density(0.0)), 4), round(float(law.quantile(0.975)), 4), law.tail_index
+    (0.25, 5.9915, inf)
     """
 
-    alpha: float
-    sigma: float
-    heavy: Cauchy | StudentT
+    scale: float = 1.0
 
     def __post_init__(self) -> None:
-        if not (is_number(self.alpha) and 0 <= self.alpha <= 1):
-            raise ValueError(f"alpha, the fraction of heavy entries, must be a number in [0, 1], got {self.alpha!r}")
-        check_number("sigma", self.sigma, positive=False)
-        if not isinstance(self.heavy, Cauchy | StudentT):
-            raise TypeError(f"heavy must be Cauchy(gamma) or StudentT(nu, scale), got {self.heavy!r}")
+        check_number("scale", self.scale)
 
     @property
     def tail_index(self) -> float:
-        """The heavy part's tail index; inf where alpha = 0."""
-        return self.heavy.tail_index if self.alpha > 0 else math.inf
+        """inf: the tail is lighter than any power."""
+        return math.inf
 
     def draw(self, shape: Shape, generator: Generator, options: TensorOptions) -> Tensor:
-        """Draw independent entries; with alpha = 0 the same as those of `Gaussian(sigma)`."""
-        draws = Gaussian(self.sigma).draw(shape, generator, options)
-        if self.alpha > 0:
-            uniform = torch.rand(shape, generator=generator, device=options["device"], dtype=torch.float32)
-            hit = uniform < self.alpha
-            draws[hit] = self.heavy.draw((int(hit.sum()),), generator, options)
-        return draws
+        """Draw independent entries, each as the difference of two exponential variables."""
+        halves = torch.empty((2, *shape), dtype=_wide(options["device"]), device=options["device"])
+        first, second = halves.exponential_(1.0, generator=generator)
+        return (self.scale * (first - second)).to(options["dtype"])
 
     def log_density(self, x: Array) -> Array:
-        """Compute log((1 - alpha) N(x) + alpha h(x))."""
-        if self.alpha == 1:
-            return self.heavy.log_density(x)
-        bulk = Gaussian(self.sigma).log_density(x) + math.log1p(-self.alpha)
-        if self.alpha == 0:
-            return bulk
-        xp = check_floating(bulk)
-        return xp.logaddexp(bulk, self.heavy.log_density(x) + math.log(self.alpha))
+        """Compute -|x| / scale - log(2 scale)."""
+        x = real(x)
+        with quiet(check_floating(x)):  # far out the limit is -inf
+            return -abs(x) / self.scale - math.log(2 * self.scale)
+
+    def cdf(self, x: Array) -> np.ndarray:
+        """Compute exp(x / scale) / 2 for x < 0, and 1 minus its mirror image above."""
+        z = _host(x) / self.scale
+        tail = 0.5 * np.exp(-np.abs(z))
+        return np.where(z < 0, tail, 1 - tail)
+
+    def quantile(self, p: Array) -> np.ndarray:
+        """Compute scale log(2 p) for p < 1/2, and minus its mirror image above."""
+        p = _probability(p)
+        return self.scale * np.where(p < 0.5, np.log(2 * p), -np.log(2 * (1 - p)))
 
 
 def check_number(name: str, value: Any, *, positive: bool = True) -> None:
@@ -235,6 +269,19 @@ def real(x: Array) -> Array:
         x = np.asarray(x, dtype=float)
     check_floating(x)
     return x
+
+
+def _host(x: Array) -> np.ndarray:
+    """Convert a number or an array to fp64 on the host."""
+    return to_numpy(real(x)).astype(float)
+
+
+def _probability(p: Array) -> np.ndarray:
+    """Convert p to fp64 on the host, or raise a ValueError where an entry is not in (0, 1)."""
+    values = _host(p)
+    if not ((values > 0) & (values < 1)).all():
+        raise ValueError(f"p must be in (0, 1), got {p!r}: at 0 and 1 the quantile is infinite")
+    return values
 
 
 def _wide(device: torch.device) -> torch.dtype:

@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 
 from ..clip import Clip
 from ..thresholds import State, Step
+from .capture import refuse_captured_memory
 from .device_shrinkage import shrink_on_device, shrinks_on_device
 from .finite import propagated
 
@@ -81,6 +82,7 @@ class Attached:
 
     @torch.no_grad()
     def _clipped(self, p: Tensor, g: Tensor, lr: Any) -> Tensor:
+        refuse_captured_memory(self.clip)
         memory = self._memory.get(p) or self.clip.init(g)
         if shrinks_on_device(self.clip, g):
             clipped, self._memory[p] = shrink_on_device(g, self.clip, memory, Step(lr=lr))

@@ -14,6 +14,7 @@ from torch import Tensor
 from ..arrays import widen
 from ..clip import Clip
 from ..thresholds import State
+from .capture import refuse_captured_memory
 from .finite import propagated
 
 
@@ -68,6 +69,7 @@ class ClippedMean:
     def _clipped(self, p: Tensor, g: Tensor) -> Tensor:
         if p.ndim < 2 and not self.clip_vectors:
             return g
+        refuse_captured_memory(self.clip)
         memory = self._memory.get(p) or self.clip.init(g)
         clipped, self._memory[p] = self.clip.update(g, memory)
         return propagated(clipped, g)

@@ -20,7 +20,7 @@ class Direction:
     numerator: Tensor
     denominator: Tensor | None = None
     scale: float = 1.0
-    divisor: Any = 1.0  # a number, or a tensor while torch.compile traces
+    divisor: Any = 1.0  # a number, or a tensor where the host does not read the step number
     fresh: bool = False
 
     @property
@@ -43,12 +43,18 @@ class Direction:
             return u
         return u.mul_(factor) if self.is_owned else u * factor
 
-    def move_(self, w: Tensor, lr: Any) -> None:
-        """Take the step w <- w - lr U in the operations and the order of torch.optim, which gives the same bits."""
+    def move_(self, w: Tensor, lr: Any, *, capturable: bool = False) -> None:
+        """Take the step w <- w - lr U in the operations and the order of torch.optim, which gives the same bits.
+
+        With `capturable`, a step size that is a tensor is not read on the host.
+        """
         step = lr * self.scale / self.divisor
-        if torch.compiler.is_compiling() or (isinstance(step, Tensor) and step.device.type != "cpu"):
+        is_tensor = isinstance(step, Tensor)
+        if torch.compiler.is_compiling() or (is_tensor and (capturable or step.device.type != "cpu")):
             # As a factor: for `alpha` the host would wait for it, and the compiler would freeze its present value.
-            w.sub_(step * (self.numerator if self.denominator is None else self.numerator / self.denominator))
+            u = self.numerator if self.denominator is None else self.numerator / self.denominator
+            # One pass less where the step size lies beside the weights; a tensor of the host may only be a factor.
+            w.addcmul_(u, step, value=-1) if is_tensor and step.device == w.device else w.sub_(step * u)
         elif self.denominator is None:
             w.add_(self.numerator, alpha=-step)
         else:

@@ -28,6 +28,7 @@ COMMON: Group = {
     "post": None,
     "maximize": False,
     "fused": False,
+    "capturable": False,
     "nonfinite": "propagate",
     "fp32_state": False,
     "clip_vectors": False,
@@ -39,10 +40,10 @@ COMMON: Group = {
 }
 
 
-def check_torch_flags(*, capturable: bool = False, differentiable: bool = False, fused: bool | None = None) -> None:
+def check_torch_flags(*, differentiable: bool = False, fused: bool | None = None) -> None:
     """Refuse or warn about flags that torch's optimizers have and ours lack, so that a changed import is enough."""
-    if capturable or differentiable:
-        raise ValueError("capturable and differentiable are not supported: leave them False")
+    if differentiable:
+        raise ValueError("differentiable is not supported: leave it False")
     if fused:
         warnings.warn("only AdamW has a fused path here: the plain one is used", stacklevel=3)
 
@@ -79,6 +80,8 @@ def check_group(group: Group, method: "Method") -> None:
         raise ValueError(f"weight_decay must be a finite number >= 0, got {decay}")
     if group["nonfinite"] not in NONFINITE:
         raise ValueError(f"nonfinite must be one of {', '.join(NONFINITE)}, got {group['nonfinite']!r}")
+    if not isinstance(group["capturable"], bool):
+        raise TypeError(f"capturable must be True or False, got {group['capturable']!r}")
     for stage in STAGES:
         if group[stage] is not None and not isinstance(group[stage], Clip):
             raise TypeError(f"{stage} must be a Clip such as entryclip.smooth(0.995), or None, got {group[stage]!r}")

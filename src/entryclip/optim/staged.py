@@ -4,6 +4,7 @@ A param group follows a `Method`, so one optimizer can hold Muon and AdamW group
 keeps and how a gradient becomes a direction; the loop is here. `p.grad` is read, never written.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..dtensor import is_finite
+from .capture import checked_capture, count_step_, is_capturing, keep_memory_
 from .clip_report import ClipReport, clip_report
 from .direction import Direction
 from .groups import COMMON, HALF, Group, check_group, clips, named
@@ -47,13 +49,24 @@ class Staged(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step; `closure`, if given, computes the loss and the gradients first."""
-        _refuse_capture()
+        if torch.compiler.is_compiling() and any(group["fused"] for group in self.param_groups):
+            return self._step_outside_the_compiler(closure)
+        with checked_capture(self) if is_capturing() else contextlib.nullcontext():
+            return self._step(closure)
+
+    @torch.compiler.disable(reason="the kernels of fused=True take addresses")  # type: ignore
+    def _step_outside_the_compiler(self, closure: Callable[[], Any] | None) -> Any:
+        """Break the compiler's graph for a step with `fused=True`: it cannot see what a kernel does by addresses."""
+        return self._step(closure)
+
+    def _step(self, closure: Callable[[], Any] | None) -> Any:
+        """Take one step, wherever it is called from."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            group["steps"].add_(1)  # a tensor: a number would make torch.compile begin anew at every step
+            count_step_(group)
         if not self._may_proceed():
             return loss
         for number, group in enumerate(self.param_groups):
@@ -101,7 +114,7 @@ class Staged(torch.optim.Optimizer):
                 direction = Direction(self._clip("post", p, direction.materialize_(), group, owned=owned))
             w = self._weights(p, group)
             method.decay_(w, group)
-            direction.move_(w, group["lr"])
+            direction.move_(w, group["lr"], capturable=group["capturable"])
             if w is not p:
                 p.copy_(w)
 
@@ -136,8 +149,7 @@ class Staged(torch.optim.Optimizer):
     def _clip(self, stage: str, p: Tensor, x: Tensor, group: Group, owned: bool = False) -> Tensor:
         """Return `x` as the stage's clip leaves it, and keep the rule's memory in the state, where it is saved."""
         clipped, memory = apply_clip(stage, p, x, self.state[p], group, owned=owned)
-        for key, value in memory.items():
-            self.state[p][f"{stage}_{key}"] = value
+        keep_memory_(self.state[p], stage, memory, in_place=group["capturable"])
         return clipped
 
     def _may_proceed(self) -> bool:
@@ -193,14 +205,3 @@ class Staged(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load as torch does, also a checkpoint of torch.optim's SGD, AdamW or Muon. Clips and methods stay as here."""
         load_state_dict(self, state_dict, super().load_state_dict)
-
-
-def _refuse_capture() -> None:
-    """Raise while a CUDA graph is being captured: it would replay this step's bias correction for ever."""
-    if torch.compiler.is_compiling() or not torch.cuda.is_available():
-        return
-    if torch.cuda.is_current_stream_capturing():
-        raise RuntimeError(
-            "capturing this step in a CUDA graph is not supported yet (torch's `capturable`): the step number is read "
-            "on the host; capture the forward and backward pass only, or wrap the step in torch.compile"
-        )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from .capture import counter_device
 from .groups import HALF, STAGES, Group, ParameterState
 
 if TYPE_CHECKING:
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
 
 StateDict = dict[str, Any]
 _PREFIXES = tuple(f"{stage}_" for stage in STAGES)
-_OF_THE_MACHINE = ("fused", "fp32_state")  # matters of the machine and of the parameters, not of the saved run
+_OF_THE_MACHINE = (
+    "fused",
+    "capturable",
+    "fp32_state",
+)  # matters of the machine and of the parameters, not of the saved run
 
 
 def as_text(saved: StateDict) -> StateDict:
@@ -101,7 +106,8 @@ def _repair_state(optimizer: "Staged", saved: StateDict) -> None:
             if stage is not None and (group[stage] is None or not group[stage].has_memory):
                 optimizer.state[p].pop(key, None)
             elif key == "step":
-                optimizer.state[p][key] = torch.tensor(float(value), dtype=torch.float32)
+                home = counter_device(group, p)
+                optimizer.state[p][key] = torch.tensor(float(value), dtype=torch.float32, device=home)
             elif isinstance(value, Tensor) and (stage is not None or group["fp32_state"]):
                 value = value.detach().clone().to(p.device)
                 optimizer.state[p][key] = value.float() if value.dtype in HALF else value

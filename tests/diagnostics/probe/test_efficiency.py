@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import entryclip as ec
-from entryclip.diagnostics.probe.efficiency import best_efficiency
+from entryclip.diagnostics.probe.efficiency import best_clip, best_efficiency
 from entryclip.noise import Cauchy, Contamination, Gaussian, StudentT
 from entryclip.quantiles import Histogram
 
@@ -47,6 +47,19 @@ def test_more_contamination_asks_for_a_lower_quantile():
     quantiles = [best_efficiency(Histogram.of(law.sample((10**6,), G)), "hard").quantile for law in laws]
     assert quantiles == sorted(quantiles, reverse=True)
     assert len(set(quantiles)) == 3
+
+
+def test_the_best_clip_touches_least_among_equals():
+    """Hard and smooth are within 2 % of each other here over several quantiles: chance must not choose among them."""
+    noise = Contamination(0.05, 1.0, Cauchy(1.0))
+    found = [best_clip(Histogram.of(noise.sample((10**5,), G))) for _ in range(5)]
+    assert {each.operator for each in found} == {"smooth"}
+    assert all(each.quantile >= 0.99 for each in found)
+    best = max(
+        best_efficiency(Histogram.of(noise.sample((10**5,), G)), operator).factor for operator in ("hard", "smooth")
+    )
+    assert best_clip(Histogram.of(Gaussian(1.0).sample((10**5,), G))).factor == pytest.approx(1, abs=0.02)
+    assert best > 10
 
 
 def test_what_has_no_answer():

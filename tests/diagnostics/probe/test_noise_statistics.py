@@ -6,7 +6,7 @@ import torch
 
 import entryclip as ec
 from entryclip.diagnostics.directions import leading_directions
-from entryclip.diagnostics.probe import noise_statistics
+from entryclip.diagnostics.probe import marginal, noise_statistics
 from entryclip.diagnostics.probe.noise_statistics import DirectionTensors, NoiseStatistics
 
 G = torch.Generator().manual_seed(0)
@@ -51,14 +51,16 @@ def test_numbers_of_each_sample(scale):
 
 
 def test_the_marginal_is_in_scales_and_its_largest_are_kept(monkeypatch):
-    monkeypatch.setattr(noise_statistics, "_KEPT", 50)
+    monkeypatch.setattr(marginal, "_KEPT", 50)
     x = torch.randn(40, *SHAPE, generator=G) * torch.logspace(-3, 3, 40)[:, None, None]  # sizes differ
     found, _ = filled(x)
     entries = (x / torch.tensor(found.scale)[:, None, None]).abs().reshape(-1)
-    top, count = found.largest_entries()
-    assert count == x.numel() == found.histogram.count
+    top, count = found.marginal.largest_entries()
+    assert count == x.numel() == found.marginal.histogram.count
     np.testing.assert_allclose(top, entries.sort(descending=True).values[:50], rtol=1e-5)
-    assert ec.noise.fit(found.histogram).contaminated is False  # though together they are anything but Gaussian
+    assert (
+        ec.noise.fit(found.marginal.histogram).contaminated is False
+    )  # though together they are anything but Gaussian
     assert ec.noise.fit(x).contaminated is True
 
 
@@ -77,4 +79,4 @@ def test_one_entry_and_next_to_nothing_else():
     x[:, 3, 4] = 1.0
     found, _ = filled(x)
     assert [(spike.row, spike.column) for spike in found.spikes] == [(3, 4), (3, 4)]
-    assert np.isfinite(found.largest_entries()[0]).all()
+    assert np.isfinite(found.marginal.largest_entries()[0]).all()

@@ -38,6 +38,47 @@ def test_it_names_the_contaminated_layers_and_no_others():
     assert np.median([report[f"weights.aligned{i}"].localization.median[0] for i in range(5)]) < 0.1
 
 
+def uneven(G, g):
+    """Gaussian noise whose rows and columns have log-normal scales of SD 1, the same in every sample."""
+    fixed = torch.Generator().manual_seed(5)
+    rows, columns = (torch.randn(side, generator=fixed).exp() for side in G.shape)
+    return rows[:, None] * torch.randn(G.shape, generator=g) * columns
+
+
+def test_rows_and_columns_of_different_scale_are_not_taken_for_spikes():
+    """Raw, a clip would seem to gain much; standardised, the noise is plain Gaussian."""
+    layers = {"uneven": (uneven, (64, 48)), "plain": (known.gaussian, (64, 48)), "spiky": (known.cauchy, (64, 48))}
+    report = probe(Known(layers), loss, range(64), directions=1)
+    found = report["weights.uneven"]
+    assert found.gain.factor > 2
+    inside = found.standardized
+    assert inside.gain.factor < 1.05
+    low, high = inside.localization.band()[0]
+    assert low < inside.localization.median[0] < high
+    assert not inside.fit.contaminated
+    assert inside.variance == pytest.approx((1, 1, np.pi**2 / 8), rel=0.5)
+    assert found.recommendation.verdict == "no spikes"
+    assert found.recommendation.structure == "rows and columns"
+    assert report["weights.plain"].recommendation.structure == "neither"
+    assert report["weights.spiky"].recommendation.structure == "anomalous entries"
+    assert report["weights.spiky"].standardized.gain.factor > 5
+    assert (
+        report.summary()[1] == "the noise: rows and columns differ in scale in 1, anomalous entries in 1, neither in 1"
+    )
+
+
+def test_standardized_numbers_are_those_of_the_instruments():
+    """Streamed from the mean scales of the samples before, or each sample from medians: nearly the same."""
+    model = Known({"w": (uneven, (40, 50))})
+    found = probe(model, loss, range(40), directions=1)["weights.w"].standardized
+    gradients = torch.stack([gradient(model, i) for i in range(1, 38, 2)])
+    centre = torch.stack([gradients[i::3].mean(0) for i in range(3)]).median(0).values
+    expected = ec.diagnostics.scales(gradients - centre)
+    np.testing.assert_allclose(found.rows, expected.rows.mean(0), rtol=0.01)
+    np.testing.assert_allclose(found.columns, expected.columns.mean(0), rtol=0.01)
+    assert found.fit.sigma.value == pytest.approx(ec.noise.fit(expected.standardized).sigma.value, rel=0.01)
+
+
 def test_heavy_low_rank_noise_is_neither():
     """No single entry drives it: at most an unsure advice, just in case."""
     kinds = {f"h{i}": (known.heavy_low_rank, (64, 48)) for i in range(4)}
@@ -110,11 +151,11 @@ def test_numbers_are_those_of_the_instruments():
     G = torch.stack([gradients[a[i::5]].mean(0) for i in range(5)]).median(0).values
     centre = torch.stack([gradients[b[i::3]].mean(0) for i in range(3)]).median(0).values
     E = gradients[b] - centre
-    expected = ec.diagnostics.localization(E, G, k=(1, 2, 3))
+    expected = ec.diagnostics.localization(E, G, k=(1, 2, 3), scales=None)
     np.testing.assert_allclose(found.localization.ratio, expected.ratio, rtol=1e-3)
     np.testing.assert_allclose(found.localization.median, expected.median, rtol=1e-3)
     mean = gradients.mean(0)
-    plain = ec.diagnostics.localization(gradients[b] - mean, mean, k=(1, 2, 3))
+    plain = ec.diagnostics.localization(gradients[b] - mean, mean, k=(1, 2, 3), scales=None)
     np.testing.assert_allclose(found.plain.ratio, plain.ratio, rtol=1e-3)
     assert found.correlation.rho == pytest.approx(ec.diagnostics.max_entry_correlation(E).rho, abs=1e-6)
     assert found.premise == np.mean(ec.diagnostics.expansion(G, E).holds)

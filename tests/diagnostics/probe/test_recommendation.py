@@ -5,8 +5,8 @@ import torch
 
 import entryclip as ec
 from entryclip.diagnostics import tail_index
-from entryclip.diagnostics.probe.noise_statistics import DetectedSpike
 from entryclip.diagnostics.probe.recommendation import recommend
+from entryclip.diagnostics.probe.standardized import DetectedSpike
 from entryclip.noise import Cauchy, Contamination, Gaussian, StudentT, fit
 from entryclip.quantiles import Histogram
 from entryclip.theory.entry import threshold_smooth
@@ -15,12 +15,14 @@ G = torch.Generator().manual_seed(0)
 NOISE = Contamination(0.05, 1.0, Cauchy(1.0)).sample((10**5,), G)
 
 
-def advice(count, samples=31, *, noise=NOISE, place=None, tail=None, scale=2.0):
+def advice(count, samples=31, *, noise=NOISE, place=None, tail=None, scale=2.0, raw_spikes=0, uneven=False):
     spikes = [DetectedSpike(i, *(place or (i, 2 * i)), 0.9, 50.0) for i in range(count)]
     return recommend(
         spikes,
         samples,
         Histogram.of(noise),
+        raw_spikes=raw_spikes,
+        uneven=uneven,
         scale=scale,
         localized=None,
         tail=tail,
@@ -58,7 +60,7 @@ def test_the_same_entry_every_time_is_the_signal():
 def test_thresholds_are_gradients():
     """The quantile of one sample's noise, and the theorem's least threshold, in the gradient's unit."""
     found = advice(20)
-    assert str(found.clip) in ("smooth_shrinkage(q=0.98)", "smooth_shrinkage(q=0.99)")
+    assert str(found.clip) in ("smooth_shrinkage(q=0.99)", "smooth_shrinkage(q=0.995)")
     assert found.quantile == float(str(found.clip).partition("=")[2].rstrip(")"))
     assert found.threshold == pytest.approx(2 * float(ec.quantile_abs(NOISE, found.quantile)), rel=0.05)
     exact = threshold_smooth(Contamination(0.05, 2.0, Cauchy(2.0)), 0.1, 0.25 / 8)
@@ -78,9 +80,30 @@ def test_the_stage_follows_the_tail(nu, stage):
     assert ("lets them through" in found.reason) == (stage == "microbatch")
 
 
+def test_the_words_say_what_the_noise_is():
+    """Anomalous entries come first: where there are some, scales do not matter to the advice."""
+    plain = Gaussian(1.0).sample((10**5,), G)
+    assert advice(0, noise=plain).structure == "neither"
+    assert advice(0, noise=plain, uneven=True).structure == "rows and columns"
+    assert advice(0, noise=NOISE).structure == "anomalous entries"  # a clip would gain much, though nothing spikes
+    assert advice(9, noise=plain, uneven=True).structure == "anomalous entries"
+
+
+def test_entries_where_a_large_row_crosses_a_large_column_call_for_no_clip():
+    found = advice(0, noise=Gaussian(1.0).sample((10**5,), G), raw_spikes=20, uneven=True)
+    assert found.clip is None
+    words = (
+        "rows and columns differ in scale; one entry carries more than half of sigma_1 in none of 31 samples, and in 20"
+    )
+    assert words in str(found)
+
+
 def test_it_reads_as_a_sentence():
-    assert str(advice(0)) == (
-        "no clipping needed (sure): one entry carries more than half of sigma_1 in none of 31 samples"
+    assert str(advice(0, noise=Gaussian(1.0).sample((10**5,), G))) == (
+        "no clipping needed (sure): neither rows and columns of different scale nor anomalous entries; "
+        "one entry carries more than half of sigma_1 in none of 31 samples"
     )
     assert str(advice(9)).startswith("smooth_shrinkage(q=0.9")
-    assert "at stage pre (likely): one entry carries more than half of sigma_1 in 9 of 31 samples;" in str(advice(9))
+    assert "(likely): anomalous entries; one entry carries more than half of sigma_1 in 9 of 31 samples;" in str(
+        advice(9)
+    )

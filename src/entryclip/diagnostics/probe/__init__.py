@@ -3,7 +3,7 @@
 passes.py             the three passes over the samples
 gradients.py          gradients of single batches
 center.py             robust centers: medians of block means
-noise_statistics.py   what is accumulated for each matrix
+noise_statistics.py   what is accumulated for each matrix; standardized.py: over the scales of its rows and columns
 estimates.py          the result for a matrix from that
 recommendation.py     advice, with efficiency.py for the best threshold
 matrix_noise.py, summary.py, text_table.py    the results, for one matrix and for the model

@@ -29,6 +29,16 @@ class ClipEfficiency(NamedTuple):
     factor: float  # the relative efficiency
 
 
+def best_clip(histogram: Histogram) -> ClipEfficiency:
+    """Find the operator, hard or smooth, and the quantile that are most efficient.
+
+    Among those within 2 % of the best, which chance decides, it is the largest quantile: the clip that touches least.
+    """
+    found = [each for operator in _MOMENTS for each in clip_efficiencies(histogram, operator)]
+    good = 0.98 * max(each.factor for each in found)
+    return max((each for each in found if each.factor >= good), key=lambda each: (each.quantile, each.factor))
+
+
 def best_efficiency(histogram: Histogram, operator: str) -> ClipEfficiency:
     """Find the quantile at which hard or smooth clipping is most efficient.
 
@@ -42,6 +52,11 @@ def best_efficiency(histogram: Histogram, operator: str) -> ClipEfficiency:
     >>> found.quantile, found.factor > 100
     (0.98, True)
     """
+    return max(clip_efficiencies(histogram, operator), key=lambda each: each.factor)
+
+
+def clip_efficiencies(histogram: Histogram, operator: str) -> list[ClipEfficiency]:
+    """Return the efficiency of hard or smooth clipping at each of `QUANTILES`."""
     if operator not in _MOMENTS:
         raise ValueError(f"operator must be hard or smooth, got {operator!r}")
     low, high, count = histogram.occupied()
@@ -57,7 +72,7 @@ def best_efficiency(histogram: Histogram, operator: str) -> ClipEfficiency:
         slope, variance = _MOMENTS[operator](size, weight, threshold)
         unscaled = threshold * math.sqrt(float(low[-1] * high[-1]))
         found.append(ClipEfficiency(operator, q, unscaled, slope**2 * power / variance))
-    return max(found, key=lambda each: each.factor)
+    return found
 
 
 def _hard_moments(size: np.ndarray, weight: np.ndarray, threshold: float) -> tuple[float, float]:

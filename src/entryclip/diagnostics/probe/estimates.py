@@ -1,6 +1,6 @@
 """From the accumulated statistics of one matrix's noise to the probe's result for it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -8,16 +8,20 @@ import numpy as np
 from scipy import stats
 from torch import Tensor
 
+from ...arrays import to_numpy
 from ...noise.fit import Interval, fit
-from ...quantiles.histogram import Histogram
 from ..directions import Directions, leading_directions
 from ..localization import Localization, from_projections
 from ..matrices import NamedMatrix
+from ..pooled_scales import Pair
+from ..scales import log_variances
 from ..spectrum import rank_correlation
 from ..tails import tail_of_largest
-from .matrix_noise import MatrixNoise
+from .efficiency import best_clip
+from .matrix_noise import MatrixNoise, StandardizedNoise
 from .noise_statistics import NoiseStatistics
 from .recommendation import recommend
+from .standardized import DetectedSpike
 
 TOLERANCE = 1e-6  # residual of the directions: far below the error of the signal itself
 _DRAWS = 2000  # Monte Carlo draws of the null where a direction is captured by few entries: its median to 3 %
@@ -48,19 +52,19 @@ def estimate_noise(
     strength            an estimate of |G|^2 from two independent halves of the samples; it may be negative
     """
     notes: list[str] = []
-    histogram = statistics.histogram or Histogram.of(np.zeros(0))
-    localized = _localization(statistics.projections, signal.directions, notes)
-    tail = _or_note(lambda: tail_of_largest(*statistics.largest_entries()), notes)
-    fitted = _or_note(lambda: fit(histogram), notes)
+    histogram = statistics.marginal.histogram
     scale = Interval(*np.quantile(statistics.scale, [0.5, 0.1, 0.9]))
+    standardized = _standardized(statistics, signal.directions)
     advice = recommend(
-        statistics.spikes,
+        standardized.spikes,
         len(statistics.samples),
-        histogram,
+        statistics.standardized.marginal.histogram,
+        raw_spikes=len(statistics.spikes),
+        uneven=standardized.uneven,
         scale=scale.value,
-        localized=localized,
-        tail=tail,
-        fit=fitted,
+        localized=standardized.localization,
+        tail=standardized.tail,
+        fit=standardized.fit if standardized.spikes else None,  # it takes a while
         bound=signal.bound,
         rank=min(matrix.shape),
     )
@@ -70,24 +74,52 @@ def estimate_noise(
         name=matrix.name,
         shape=matrix.shape,
         samples=len(statistics.samples),
-        localization=localized,
+        localization=_localization(statistics.projections, signal.directions, notes),
         plain=_localization(statistics.plain_projections, plain_directions, []),
-        tail=tail,
+        tail=_or_note(lambda: tail_of_largest(*statistics.marginal.largest_entries()), notes),
         correlation=_or_note(lambda: rank_correlation(*statistics.extremes()), notes),
         relative=_or_note(lambda: rank_correlation(*(statistics.extremes() / np.array(statistics.scale))), []),
         scale=scale,
         marginal=histogram.occupied(),
-        fit=fitted,
+        fit=_or_note(lambda: fit(histogram), notes),
         balance=_mean(statistics.balance),
         premise=_premise(statistics.sigma, signal.directions),
-        spikes=tuple(sorted(statistics.spikes, key=lambda spike: -spike.share)),
+        spikes=_by_share(statistics.spikes),
+        gain=_or_note(lambda: best_clip(histogram), []),
+        standardized=standardized,
         noise_scale=_trace(statistics.square) / strength if strength > 0 else None,
         recommendation=advice,
         notes=tuple(notes),
     )
 
 
-def _localization(projections: list[np.ndarray], directions: Directions, notes: list[str]) -> Localization | None:
+def _standardized(statistics: NoiseStatistics, directions: Directions) -> StandardizedNoise:
+    """Estimate what is reported of the noise over the scales of its rows and columns."""
+    found = statistics.standardized
+    histogram, rows, columns = (
+        found.marginal.histogram,
+        *(to_numpy(x) for x in (found.pooled.rows, found.pooled.columns)),
+    )
+    scales = found.pooled.shrunk(histogram)
+    return StandardizedNoise(
+        rows=rows,
+        columns=columns,
+        variance=log_variances(rows, columns, histogram),
+        localization=_localization(statistics.projections, directions, [], scales),
+        tail=_or_note(lambda: tail_of_largest(*found.marginal.largest_entries()), []),
+        histogram=histogram,
+        gain=_or_note(lambda: best_clip(histogram), []),
+        spikes=_by_share(found.spikes),
+    )
+
+
+def _by_share(spikes: Sequence[DetectedSpike]) -> tuple[DetectedSpike, ...]:
+    return tuple(sorted(spikes, key=lambda spike: -spike.share))
+
+
+def _localization(
+    projections: list[np.ndarray], directions: Directions, notes: list[str], scales: Pair | None = None
+) -> Localization | None:
     """Return the localization of the samples that have noise along every direction; None, and a note, if too few."""
     if not len(directions.s):
         notes.append("the median of the block means is zero, or has no direction of its own: no localization ratio")
@@ -98,7 +130,7 @@ def _localization(projections: list[np.ndarray], directions: Directions, notes: 
         notes.append(f"{len(stacked)} samples have noise where the signal has its directions: no localization ratio")
         return None
     ks = range(1, len(directions.s) + 1)
-    return from_projections(ks, stacked[:, 0], stacked[:, 1], directions.u, directions.v, draws=_DRAWS)
+    return from_projections(ks, stacked[:, 0], stacked[:, 1], directions.u, directions.v, scales=scales, draws=_DRAWS)
 
 
 def _or_note(estimate: Callable[[], T], notes: list[str]) -> T | None:

@@ -1,29 +1,67 @@
 """The result of the probe for one matrix."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ...noise.fit import Fit, Interval
-from ..localization import Localization
+from ...noise.fit import Fit, Interval, fit
+from ...quantiles.histogram import Histogram
+from ..localization import UNEVEN, Localization
 from ..spectrum import Correlation
 from ..tails import TailIndex
-from .noise_statistics import DetectedSpike
+from .efficiency import ClipEfficiency
 from .recommendation import Confidence, Recommendation, Verdict
+from .standardized import DetectedSpike
 
 Row = dict[str, Any]  # one line of JSON: numbers, strings, None and lists of them
 
 
 @dataclass(frozen=True)
+class StandardizedNoise:
+    """The noise of one matrix over the scales of its rows and columns: what the verdict and the advice rest on."""
+
+    rows: np.ndarray = field(repr=False)  # scales, (m,): the mean over the samples, with geometric mean 1 in each
+    columns: np.ndarray = field(repr=False)  # (n,)
+    variance: tuple[float, float, float]  # of log rows, log columns and log|z|, z the standardised entries
+    localization: Localization | None  # the same ratios R, against Gaussian noise with these scales
+    tail: TailIndex | None
+    histogram: Histogram = field(repr=False)  # of z, over all samples
+    gain: ClipEfficiency | None  # of the best entry-wise clip: 1 means that none helps
+    spikes: tuple[DetectedSpike, ...]  # by the largest share of sigma_1 of the standardised noise first
+
+    @property
+    def marginal(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The distribution of |z|: bins from, to, counts."""
+        return self.histogram.occupied()
+
+    @cached_property
+    def fit(self) -> Fit | None:
+        """The noise model fitted to z; None where there are too few entries."""
+        try:
+            return fit(self.histogram)
+        except ValueError:
+            return None
+
+    @property
+    def uneven(self) -> bool:
+        """Whether rows and columns differ in scale: the standard deviation of log(row * column) is above .25."""
+        return math.hypot(math.sqrt(self.variance[0]), math.sqrt(self.variance[1])) > UNEVEN
+
+
+@dataclass(frozen=True)
 class MatrixNoise:
-    """The gradient noise E of one matrix. A field that could not be measured is None, and `notes` says why."""
+    """The gradient noise E of one matrix. A field that could not be measured is None, and `notes` says why.
+
+    `standardized` has the same with the scales of rows and columns divided out.
+    """
 
     name: str
     shape: tuple[int, int]
     samples: int  # samples whose noise was measured
-    localization: Localization | None  # R-hat by medians of means, directions and noise from different samples
+    localization: Localization | None  # R-hat by medians of means, against Gaussian noise of one variance
     plain: Localization | None  # R-hat by the paper's estimator: the plain mean of all samples, and samples less that
     tail: TailIndex | None
     correlation: Correlation | None  # Spearman's, of max |E_ij| and sigma_1(E)
@@ -34,6 +72,8 @@ class MatrixNoise:
     balance: Interval | None  # share of tail entries with the sign of G less share against it; 0: symmetric noise
     premise: float | None  # the share of samples with ||E|| < gap / 4, the premise of thm:taylor
     spikes: tuple[DetectedSpike, ...]  # the largest share of sigma_1 first
+    gain: ClipEfficiency | None  # the efficiency of the best entry-wise clip on E as it is
+    standardized: StandardizedNoise | None
     noise_scale: float | None  # tr(Cov) / |G|^2, the batch size at which noise and signal are even; None: no signal
     recommendation: Recommendation
     notes: tuple[str, ...] = ()
@@ -57,7 +97,8 @@ class MatrixNoise:
         found |= {"sigma": self.fit and self.fit.sigma.value * self.scale.value}
         found |= {"alpha_gamma": self.fit and self.fit.alpha_gamma.value * self.scale.value}
         found |= {"balance": self.balance and self.balance.value, "noise_scale": self.noise_scale}
-        found |= {"spikes": [list(spike) for spike in self.spikes]}
+        found |= {"spikes": [list(spike) for spike in self.spikes], "raw_gain": self.gain and self.gain.factor}
+        found |= _standardized(self.standardized, self.samples)
         found |= {**_advice(self.recommendation), "notes": list(self.notes)}
         return {key: _json(value) for key, value in found.items()}
 
@@ -79,6 +120,8 @@ def unmeasured(name: str, shape: tuple[int, int], reason: str) -> MatrixNoise:
         balance=None,
         premise=None,
         spikes=(),
+        gain=None,
+        standardized=None,
         noise_scale=None,
         recommendation=Recommendation(Verdict.NOTHING, Confidence.SURE, reason),
         notes=(reason,),
@@ -96,8 +139,22 @@ def _ratios(found: Localization | None, prefix: str) -> Row:
     return {f"{prefix}{key}": column.tolist() for key, column in columns.items()}
 
 
+def _standardized(found: StandardizedNoise | None, samples: int) -> Row:
+    """Return the columns of the noise without its scales; rows of earlier versions do not have them."""
+    rows, columns, rest = found.variance if found else (None, None, None)
+    tail, fitted = (found.tail, found.fit) if found else (None, None)
+    row: Row = {"log_rows": rows, "log_columns": columns, "log_rest": rest}
+    row |= _ratios(found.localization if found else None, "standardized_")
+    row |= {"standardized_tail": tail and str(tail.verdict), "standardized_index": tail and tail.index}
+    row |= {"standardized_contaminated": fitted and fitted.contaminated}
+    row |= {"standardized_deviance": fitted and fitted.deviance}
+    row |= {"standardized_gain": found and found.gain and found.gain.factor}
+    return row | {"standardized_spiked": len(found.spikes) / max(samples, 1) if found else None}
+
+
 def _advice(advice: Recommendation) -> Row:
     return {
+        "structure": advice.structure and str(advice.structure),
         "verdict": str(advice.verdict),
         "sure": str(advice.sure),
         "clip": advice.clip and str(advice.clip),

@@ -1,7 +1,8 @@
 """Statistics of one matrix's gradient noise, accumulated sample by sample: they never grow with the matrix.
 
 Every sample is measured in units of its own scale, the median of its non-zero |E_ij| over 0.6745 (sigma, for Gaussian
-noise): samples differ in size, and a mixture of Gaussians of many sizes would pass for a heavy tail.
+noise): samples differ in size, and a mixture of Gaussians of many sizes would pass for a heavy tail. For the same
+reason the entries are also measured in units of the scales of their row and column (standardized.py).
 """
 
 from dataclasses import dataclass, field
@@ -12,14 +13,12 @@ import torch
 from torch import Tensor
 
 from ...matrix.singular import leading_triplet
-from ...quantiles.histogram import Histogram
 from ...quantiles.quantile import quantile_abs
 from ..directions import Directions
+from .marginal import Marginal
+from .standardized import DOMINANT, DetectedSpike, StandardizedStatistics
 
-FAR = 2.5  # scales beyond which an entry belongs to the tail: 1.2 % of Gaussian noise
-_KEPT = 16384  # largest entries that are kept for the tail index
 _PIECE = 1 << 17  # entries worked on at a time: what stays in the cache
-_DOMINANT = 0.5  # the share of sigma_1 above which one entry is a spike
 
 
 class DirectionTensors(NamedTuple):
@@ -33,19 +32,6 @@ class DirectionTensors(NamedTuple):
         """Convert `directions` to the dtype and device of `like`."""
         u, v = (torch.as_tensor(side, dtype=like.dtype, device=like.device) for side in (directions.u, directions.v))
         return cls(u, v)
-
-
-class DetectedSpike(NamedTuple):
-    """An entry that carries more than half of sigma_1 of one sample's noise."""
-
-    sample: int
-    row: int
-    column: int
-    share: float  # u_i E_ij v_j / sigma_1, with u, v the noise's own leading directions
-    size: float  # |E_ij| in scales
-
-    def __str__(self) -> str:
-        return f"sample {self.sample}, row {self.row}, column {self.column}: {self.share:.0%} of sigma_1"
 
 
 @dataclass
@@ -68,8 +54,8 @@ class NoiseStatistics:
     square: list[float] = field(default_factory=list)  # ||E||_F^2
     balance: list[float] = field(default_factory=list)  # share of tail entries with the sign of G less share against it
     spikes: list[DetectedSpike] = field(default_factory=list)
-    histogram: Histogram | None = None  # of E in scales
-    tail_entries: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # the largest |E_ij|, in scales
+    marginal: Marginal = field(default_factory=Marginal)  # of E in scales
+    standardized: StandardizedStatistics = field(default_factory=StandardizedStatistics)
 
     def add(self, sample: int, g: Tensor, center: Tensor, mean: Tensor, positive: Tensor) -> None:
         """Add one gradient `g`, (m, n).
@@ -95,6 +81,7 @@ class NoiseStatistics:
         self.scale.append(scale * top)
         self._add_spectrum(sample, noise, row, top=top, scale=scale)
         self._add_marginal(noise.div_(scale), positive)
+        self.standardized.add_(sample, noise)
         del noise
         self._add_plain(g - mean)
 
@@ -104,23 +91,16 @@ class NoiseStatistics:
         column = int(noise[row].abs().argmax())
         share = float((u[row] * noise[row, column] * v[column]).abs()) / sigma
         self.sigma.append(sigma * top)
-        if share > _DOMINANT:
+        if share > DOMINANT:
             self.spikes.append(DetectedSpike(sample, row, column, share, 1 / scale))
 
     def _add_marginal(self, noise: Tensor, positive: Tensor) -> None:
         """Add the histogram of the entries, in scales, the largest of them, and the balance of their signs."""
-        histogram = Histogram.of(noise)
-        self.histogram = histogram if self.histogram is None else self.histogram + histogram
-        flat = noise.reshape(-1)
-        (beyond,) = (flat.abs() > FAR).nonzero(as_tuple=True)
-        far = flat[beyond]
+        far, beyond = self.marginal.add(noise)
         most = far.abs().topk(min(len(far), -(-noise.numel() // 100))).indices  # 1 % at most: heavy tails have more
         if len(most) >= 10:
             agrees = (far[most] > 0) == positive.reshape(-1)[beyond[most]]
             self.balance.append(float(agrees.double().mean()) * 2 - 1)
-        self.tail_entries = np.concatenate([self.tail_entries, far.abs().cpu().numpy()])
-        if len(self.tail_entries) > 4 * _KEPT:
-            self.tail_entries = np.partition(self.tail_entries, len(self.tail_entries) - _KEPT)[-_KEPT:]
 
     def _add_plain(self, noise: Tensor) -> None:
         """Add the projections of the paper's noise, gradient less plain mean, along the directions of that mean."""
@@ -132,12 +112,6 @@ class NoiseStatistics:
     def extremes(self) -> np.ndarray:
         """Return max |E_ij| and sigma_1(E) of each sample, (2, samples)."""
         return np.array([self.largest, self.sigma])
-
-    def largest_entries(self) -> tuple[np.ndarray, int]:
-        """Return the largest 1 % of all |E_ij| (16384 at most), largest first, and the count of non-zero entries."""
-        count = 0 if self.histogram is None else self.histogram.count - self.histogram.zeros
-        kept = np.sort(self.tail_entries)[::-1].astype(np.float64)
-        return kept[: min(_KEPT, count // 100 + 1)], count
 
 
 def _squared_norm(x: Tensor) -> float:

@@ -4,6 +4,9 @@ Entry-wise clipping controls a spectrum that single entries drive. So the criter
 carries more than half of sigma_1 of the noise: a spike. In Gaussian noise that does not happen, nor in low-rank,
 aligned or multiplicative noise. R-hat alone would not do: noise aligned with the first direction of G has R-hat far
 *above* 1 along the others, where its projection cancels and its largest term does not.
+
+All of it is asked of the standardised noise, with the scales of rows and columns divided out. Where a large row crosses
+a large column, an entry of ordinary noise may carry sigma_1, and a clip would damp that row and column, not an anomaly.
 """
 
 import math
@@ -21,10 +24,11 @@ from ...quantiles.histogram import Histogram
 from ...theory.entry import threshold_hard, threshold_smooth
 from ..localization import Localization
 from ..tails import TailIndex, TailVerdict
-from .efficiency import ClipEfficiency, best_efficiency
-from .noise_statistics import DetectedSpike
+from .efficiency import ClipEfficiency, best_clip
+from .standardized import DetectedSpike
 
 _OFTEN = 0.1  # the share of samples above which, with 95 % confidence, spikes are no accident
+_WORTH = 1.25  # the efficiency of the best clip from which on the standardised entries are called anomalous
 _SURE = 0.01  # p-value of R-hat along the first direction
 
 
@@ -36,6 +40,25 @@ class Verdict(StrEnum):
     ONE_ENTRY = "one entry"  # mostly the same one: it belongs to the signal, and a clip would remove it
     NO_SPIKES = "no spikes"
     NOTHING = "nothing to see"  # no gradient, or too few samples with one
+
+
+class NoiseStructure(StrEnum):
+    """What makes the entries of the noise differ in size, beyond Gaussian noise."""
+
+    ROWS_AND_COLUMNS = "rows and columns"  # they differ in scale, and within them entries are of one kind
+    ENTRIES = "anomalous entries"  # single entries stand out from their rows and columns
+    NEITHER = "neither"
+
+    @property
+    def summary(self) -> str:
+        """The structure in words, for a list of all three."""
+        return str(self) + (" differ in scale" if self is NoiseStructure.ROWS_AND_COLUMNS else "")
+
+    @property
+    def sentence(self) -> str:
+        """The structure in words that are understood alone."""
+        neither = "neither rows and columns of different scale nor anomalous entries"
+        return neither if self is NoiseStructure.NEITHER else self.summary
 
 
 class Confidence(StrEnum):
@@ -60,10 +83,11 @@ class Recommendation:
     verdict: Verdict
     sure: Confidence
     reason: str
+    structure: NoiseStructure | None = None  # None where nothing was measured
     clip: Clip | None = None
     stage: ClipStage | None = None
     quantile: float | None = None
-    threshold: float | None = None  # that quantile of one sample's noise, in the gradient's unit
+    threshold: float | None = None  # that quantile of one sample's standardised noise, for a row and column of scale 1
     theory: float | None = None  # the smallest threshold of the theorems for the fitted noise, in the gradient's unit
     gain: float | None = None  # the clip's relative efficiency: as if the batch were so many times larger
 
@@ -73,9 +97,9 @@ class Recommendation:
         return self.verdict == Verdict.SPIKES
 
     def __str__(self) -> str:
-        if self.clip is None:
-            return f"no clipping needed ({self.sure}): {self.reason}"
-        return f"{self.clip} at stage {self.stage} ({self.sure}): {self.reason}"
+        advice = "no clipping needed" if self.clip is None else f"{self.clip} at stage {self.stage}"
+        structure = "" if self.structure is None else f"{self.structure.sentence}; "
+        return f"{advice} ({self.sure}): {structure}{self.reason}"
 
 
 def recommend(
@@ -83,6 +107,8 @@ def recommend(
     samples: int,
     histogram: Histogram,
     *,
+    raw_spikes: int,
+    uneven: bool,
     scale: float,
     localized: Localization | None,
     tail: TailIndex | None,
@@ -90,32 +116,39 @@ def recommend(
     bound: float,
     rank: int,
 ) -> Recommendation:
-    """Give advice from the measurements of `samples` gradients of one matrix.
+    """Give advice from the standardised noise of `samples` gradients of one matrix.
 
-    spikes      those detected, at most one per sample
-    histogram   of the noise, in units of `scale`
+    spikes      those detected in the standardised noise, at most one per sample
+    histogram   of the standardised noise
+    raw_spikes  the number of samples with a spike in the noise as it is
+    uneven      whether rows and columns differ in scale
     scale       of the noise, in the gradient's unit
     localized   the localization ratios, for confidence
-    tail        the tail of the noise, for the stage
-    fit         of the noise, in units of `scale`, for the theorems' threshold
+    tail        the tail of the standardised noise, for the stage
+    fit         of the standardised noise, for the theorems' threshold
     bound       the largest entry of the signal, in the gradient's unit
     rank        the shorter side of the matrix
     """
     share = f"one entry carries more than half of sigma_1 in {len(spikes)} of {samples} samples"
+    best = best_clip(histogram)
+    structure = NoiseStructure.ROWS_AND_COLUMNS if uneven else NoiseStructure.NEITHER
+    structure = NoiseStructure.ENTRIES if spikes or best.factor > _WORTH else structure
     if not spikes:
-        return Recommendation(Verdict.NO_SPIKES, _confidence_of_none(samples), share.replace(" 0 of", " none of"))
+        share = share.replace(" 0 of", " none of")
+        share += f", and in {raw_spikes} where rows and columns keep their scales" if raw_spikes else ""
+        return Recommendation(Verdict.NO_SPIKES, _confidence_of_none(samples), share, structure)
     where = Counter((spike.row, spike.column) for spike in spikes)
     place, times = where.most_common(1)[0]
     if times > 2 and times > len(spikes) / 2:
         same = f"{share}, in {times} of them the same one, row {place[0]} column {place[1]}"
         reason = f"{same}: it belongs to the gradient, a clip would take it away"
-        return Recommendation(Verdict.ONE_ENTRY, Confidence.LIKELY, reason)
-    best = max((best_efficiency(histogram, operator) for operator in _CLIPS), key=lambda each: each.factor)
+        return Recommendation(Verdict.ONE_ENTRY, Confidence.LIKELY, reason, structure)
     sure, stage = _confidence(len(spikes), samples, localized), _stage(tail)
     return Recommendation(
         Verdict.RARE_SPIKES if sure == Confidence.UNSURE else Verdict.SPIKES,
         sure,
         f"{share}; {_stage_reason(stage, tail)}",
+        structure,
         _CLIPS[best.operator](best.quantile),
         stage,
         best.quantile,

@@ -1,9 +1,10 @@
 """The result of the probe for a model: one `MatrixNoise` per matrix, with a table and an answer in words."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 from .matrix_noise import MatrixNoise, Row
-from .recommendation import Confidence, Verdict
+from .recommendation import Confidence, NoiseStructure, Verdict
 from .text_table import aligned
 
 
@@ -33,15 +34,24 @@ class Report:
         return [matrix.row() for matrix in self.matrices]
 
     def summary(self) -> list[str]:
-        """Return the answer in words, then caveats: rare spikes, notes and samples that were left out."""
+        """Return the answer in words, what the noise is, and caveats: rare spikes, notes, samples left out."""
         clip, count = len(self.flagged), len(self.matrices)
         advice = [matrix.recommendation for matrix in self.matrices]
         unknown = sum(not each.clips and each.sure != Confidence.SURE for each in advice)
         answer = f"{clip} of {count} matrices call for entry-wise clipping" if clip else "no clipping needed"
         answer += f", but {unknown} need more samples to be sure" if unknown else ""
+        counts = Counter(each.structure for each in advice)
+        structure = ", ".join(f"{each.summary} in {counts[each]}" for each in NoiseStructure if counts[each])
         rare = [m.name for m in self.matrices if m.recommendation.verdict == Verdict.RARE_SPIKES]
         unsure = [f"rare spikes, too few to be sure: {', '.join(rare)}"] if rare else []
-        return [f"{answer} ({self.samples} samples)", *unsure, *self.notes, *(f"left out: {each}" for each in self.bad)]
+        words = [f"the noise: {structure}"] if structure else []
+        return [
+            f"{answer} ({self.samples} samples)",
+            *words,
+            *unsure,
+            *self.notes,
+            *(f"left out: {each}" for each in self.bad),
+        ]
 
     def __str__(self) -> str:
         return "\n".join([aligned(self.matrices), *self.summary()])

@@ -4,23 +4,30 @@ from collections.abc import Sequence
 
 from ..localization import Localization
 from ..tails import TailIndex, TailVerdict
+from .efficiency import ClipEfficiency
 from .matrix_noise import MatrixNoise
 from .recommendation import Recommendation, Verdict
 
-HEADINGS = ("matrix", "shape", "R-hat, k = 1", "plain mean's", "tail", "spiked", "rho", "advice", "sure")
-NARROW = ("matrix", "R-hat, k = 1", "spiked", "advice", "sure")  # the columns that fit into 80 characters
+HEADINGS = (
+    "matrix", "shape", "R-hat, k = 1", "raw R-hat", "tail", "gain: raw, std", "spiked: raw, std",
+    "noise", "advice", "sure",
+)  # fmt: skip
+NARROW = ("matrix", "spiked: raw, std", "noise", "advice", "sure")  # the columns that fit into 100 characters
 
 
 def cells(found: MatrixNoise) -> tuple[str, ...]:
-    """Return the line of one matrix, a cell for each of `HEADINGS`."""
+    """Return the line of one matrix, a cell for each of `HEADINGS`; std: rows and columns divided by their scales."""
+    standardized = found.standardized
+    spikes = f"{len(found.spikes)}, {len(standardized.spikes)} of {found.samples}" if standardized else ""
     return (
         found.name,
         f"{found.shape[0]} x {found.shape[1]}",
-        _ratio(found.localization, band=True),
-        _ratio(found.plain, band=False),
-        _tail(found.tail),
-        f"{len(found.spikes)} of {found.samples}" if found.samples else "",
-        "" if found.correlation is None else f"{found.correlation.rho:.2f}",
+        _ratio(standardized.localization if standardized else None, band=True),
+        _ratio(found.localization, band=False),
+        _tail(standardized.tail if standardized else None),
+        f"{_gain(found.gain)}, {_gain(standardized.gain)}" if standardized else "",
+        spikes,
+        found.recommendation.structure or "",
         _advice(found.recommendation),
         found.recommendation.sure,
     )
@@ -44,6 +51,10 @@ def _tail(tail: TailIndex | None) -> str:
     if tail is None or tail.verdict != TailVerdict.POWER_LAW:
         return "" if tail is None else tail.verdict
     return f"index {tail.index:.2g} [{tail.interval[0]:.2g}, {tail.interval[1]:.2g}]"
+
+
+def _gain(found: ClipEfficiency | None) -> str:
+    return "-" if found is None else f"{found.factor:.3g}"
 
 
 def _advice(advice: Recommendation) -> str:

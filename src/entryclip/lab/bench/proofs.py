@@ -3,7 +3,6 @@
 import functools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -13,6 +12,8 @@ from ...operators import hard_clip, smooth_shrinkage
 from ...optim import AdamW, Muon
 from ...quantiles.quantile import quantile_abs
 from ...thresholds import Fixed, FollowLR, Quantile, Running, Scale
+from .graph_replay import replays_equal
+from .proof import Proof
 
 LEVELS = (1e-6, 0.5, 0.9, 0.99, 0.995, 1.0)
 SIZES = (1, 2, 3, 511, 4097)
@@ -23,15 +24,6 @@ SHAPES = ((96, 130), (3, 64, 70), (7, 5), (33,))
 _TOLERANCE = 2e-6  # of a step against the plain path on the host, relative to the largest weight
 
 
-@dataclass(frozen=True)
-class Proof:
-    """The outcome of one check."""
-
-    name: str
-    held: bool
-    detail: str
-
-
 def run(device: str) -> Iterator[Proof]:
     """Yield the outcome of every check on a device, "cpu" or "cuda"."""
     yield quantiles_equal(device)
@@ -39,6 +31,7 @@ def run(device: str) -> Iterator[Proof]:
         yield steps_equal(device, name, fused=fused)
         yield steps_repeat(device, name, fused=fused)
     yield muon_agrees(device)
+    yield replays_equal(device)
 
 
 def quantiles_equal(device: str) -> Proof:

@@ -1,12 +1,14 @@
 """The noise of a user's own model on disk: the rows, figure and tables that `entryclip diagnose` leaves."""
 
 import dataclasses
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...diagnostics import Report
+from ...diagnostics.probe.recommendation import Recommendation
 from ...diagnostics.probe.text_table import HEADINGS, cells
 from ..engine.provenance import Provenance, config_hash
 from ..engine.store import Record, save_record, save_rows
@@ -16,6 +18,12 @@ from .figures import figures
 FOLDER = "diagnoses"  # in the folder of all results
 _SPIKES = 100  # in the page's table; all of them are in the rows
 _NUMBERS = ("matrix", "sigma", "alpha_gamma", "scale", "balance", "premise", "noise_scale", "quantile", "threshold")
+_KINDS = ("raw", "standardised")
+_SIDES = (  # a number of the noise as it is, and with the scales of rows and columns divided out
+    ("tail index", "index", "standardized_index"),
+    ("gain of the best clip", "raw_gain", "standardized_gain"),
+    ("share of spiked samples", "spiked", "standardized_spiked"),
+)
 
 
 @dataclass(frozen=True)
@@ -50,16 +58,15 @@ def save_diagnosis(report: Report, config: DiagnosisConfig, folder: Path, second
 
 def tables(report: Report, rows: Sequence[Row]) -> dict[str, list[Row]]:
     """The page's tables by caption: advice, R-hat along each direction, the largest entries, the noise in numbers."""
-    ratios = [
-        {"matrix": row["matrix"], **{f"k = {k}": value for k, value in enumerate(row["r_hat"], 1)}}
-        for row in rows
-        if row["r_hat"]
-    ]
     spikes = [{"matrix": each.name, **spike._asdict()} for each in report.matrices for spike in each.spikes]
     found = {
         "What to do": [dict(zip(HEADINGS, cells(each), strict=True)) for each in report.matrices],
-        "Why": [{"matrix": each.name, "why": each.recommendation.reason} for each in report.matrices],
-        "R-hat along the k-th direction of the gradient, the median over the samples": ratios,
+        "Why": [{"matrix": each.name, "why": _why(each.recommendation)} for each in report.matrices],
+        "As it is, and with the scales of rows and columns divided out (standardised)": _side_by_side(rows),
+        "R-hat along the k-th direction of the gradient, against noise with these scales": _ratios(
+            rows, "standardized_"
+        ),
+        "The same against noise of equal scales": _ratios(rows, ""),
         "Entries that carry more than half of sigma_1 of a sample's noise (size in scales)": spikes[:_SPIKES],
         "The noise in numbers, and the clip (docs/probe.md says what they are)": [
             {key: row[key] for key in (*_NUMBERS, "theory", "gain")} for row in rows
@@ -67,3 +74,30 @@ def tables(report: Report, rows: Sequence[Row]) -> dict[str, list[Row]]:
         "Not looked at": [{"matrix": name, "why": why} for name, why in report.left_out.items()],
     }
     return {caption: each for caption, each in found.items() if each}
+
+
+def _why(advice: Recommendation) -> str:
+    """Return what the noise is, and the reason of the advice."""
+    return advice.reason if advice.structure is None else f"{advice.structure.sentence}; {advice.reason}"
+
+
+def _side_by_side(rows: Sequence[Row]) -> list[Row]:
+    """The numbers that scales of rows and columns change, raw and standardised; none for rows of earlier versions."""
+    found = []
+    for row in rows:
+        if row.get("log_rest") is not None:
+            sides = {
+                f"{name}, {kind}": row[key] for name, *keys in _SIDES for kind, key in zip(_KINDS, keys, strict=True)
+            }
+            spread = {f"SD of log scale, {side}": math.sqrt(row[f"log_{side}"]) for side in ("rows", "columns")}
+            found.append({"matrix": row["matrix"], **spread, **sides})
+    return found
+
+
+def _ratios(rows: Sequence[Row], prefix: str) -> list[Row]:
+    """The medians of R-hat over the samples, along each direction of the gradient."""
+    return [
+        {"matrix": row["matrix"], **{f"k = {k}": value for k, value in enumerate(row[f"{prefix}r_hat"], 1)}}
+        for row in rows
+        if row.get(f"{prefix}r_hat")
+    ]

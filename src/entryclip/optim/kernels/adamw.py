@@ -14,13 +14,18 @@ from torch import Tensor
 from ...arrays import Array, cast, namespace
 from ...clip import Clip
 from ...thresholds import QuantileRule, State, Step
+from ..capture import is_capturing
 from ..groups import HALF, Group, ParameterState, clips, layout_of
 from ..stages import stage_memory
 from .backends import backend_for
 from .binding import as_plain, bind, is_plain, is_readable
+from .device_constants import device_constants
 from .plan import OPERATORS, AdamConstants, Backend, KernelPlan, ThresholdSource
 
-_OPTIONS = ("post", "amsgrad", "clip_vectors", "blocks", "transposed", "flatten", "nonfinite", "fp32_state")
+_OPTIONS = (
+    *("post", "amsgrad", "clip_vectors", "blocks", "transposed", "flatten", "nonfinite", "fp32_state"),
+    "capturable",
+)
 
 
 class FusedAdamW:
@@ -37,12 +42,19 @@ class FusedAdamW:
         self._memory: State = {}
         self._rule: QuantileRule | None = None  # where there is something to clip
         self._ones: Array = np.zeros(0)  # (clipped, 1, 1), in the library in which the rule computes
+        self._is_capturable = False  # on a backend whose device the host must not read from
+        self._in_graphs: list[Backend | None] = []  # captured graphs work in the memory of these
 
     def bind(
         self, params: list[Tensor], weights: list[Tensor], states: list[ParameterState], group: Group
     ) -> list[int]:
         """Make sure that the plan is that of these parameters; returns the positions of those it steps."""
         if not self._fits(params, weights, states, group):
+            if is_capturing():
+                raise RuntimeError(
+                    "the fused step is not made for these parameters and options yet, which a CUDA graph cannot "
+                    "capture: take a step with the same ones, and with gradients for the same parameters, before"
+                )
             self._params, self._options = params, [group[name] for name in _OPTIONS]
             self._make_plan(weights, states, group)
         self._states = [states[i] for i in self._taken]  # also where a state is another object with the same tensors
@@ -55,11 +67,13 @@ class FusedAdamW:
             return
         plan.gradients = [as_plain(g, each.w) for g, each in zip(gradients, plan.bindings, strict=True)]
         plan.constants = self._constants(group)
-        when = Step(lr=float(group["lr"]))
+        when = Step(lr=group["lr"] if self._is_capturable else float(group["lr"]))
         if self._rule is not None:
             self._set_thresholds(self._rule, when)
+        if is_capturing():
+            self._in_graphs.append(self._backend)
         quantiles = self._backend.run(plan)
-        if self._rule is not None and self._rule.has_memory:
+        if self._rule is not None and self._awaits(self._rule):
             self._finish(self._rule, when, quantiles)
 
     def _fits(self, params: list[Tensor], weights: list[Tensor], states: list[ParameterState], group: Group) -> bool:
@@ -84,6 +98,7 @@ class FusedAdamW:
         self.rest = [p for i, p in enumerate(self._params) if i not in chosen]
         self._taken = sorted(supported, key=lambda i: not clips(group, "post", weights[i]))
         self._backend, self._memory, self._plan, self._rule = None, {}, _empty_plan(), None
+        self._is_capturable = backend is not None and backend.uses_torch and group["capturable"]
         if backend is None or not self._taken:
             return
         taken = [weights[i] for i in self._taken]
@@ -102,7 +117,7 @@ class FusedAdamW:
             rule: QuantileRule = group["post"].rule
             self._rule, self._plan.operator, self._plan.q = rule, OPERATORS[group["post"].operator], rule.level
             self._ones = np.ones((self._plan.clipped, 1, 1), np.float32)
-            if backend.uses_torch and rule.has_memory:
+            if backend.uses_torch and (rule.has_memory or self._is_capturable):
                 self._ones = torch.from_numpy(self._ones).to(device)
         self._plan.propagate = group["nonfinite"] == "propagate"
         self._backend = backend(self._plan)
@@ -128,9 +143,15 @@ class FusedAdamW:
         return views
 
     def _constants(self, group: Group) -> list[AdamConstants]:
-        """Count the step of each parameter and return its constants, a single one where all are at the same step."""
+        """Count the step of each parameter and return its constants, a single one where all are at the same step.
+
+        Of a capturable step these are the numbers of the host; the plan gets those of the device besides.
+        """
         steps = [state["step"] for state in self._states]
         torch._foreach_add_(steps, 1)
+        if self._is_capturable:
+            self._plan.device_constants = device_constants(steps, group)
+            return [_constants(1.0, {**group, "lr": 0.0 if isinstance(group["lr"], Tensor) else group["lr"]})]
         counts = [step.item() for step in steps]
         return [_constants(count, group) for count in (counts[:1] if len(set(counts)) == 1 else counts)]
 
@@ -139,11 +160,15 @@ class FusedAdamW:
         plan, ones = self._plan, self._ones
         known = _per_matrix(rule.threshold_is_known(self._memory), ones) != 0
         plan.multiple = plan.threshold = _per_matrix(rule.threshold(ones, self._memory, when)[0], ones)
-        later = ThresholdSource.AWAITED if rule.has_memory else ThresholdSource.PROPORTIONAL
+        later = ThresholdSource.AWAITED if self._awaits(rule) else ThresholdSource.PROPORTIONAL
         plan.source = namespace(ones).where(known, int(ThresholdSource.KNOWN), int(later))
 
+    def _awaits(self, rule: QuantileRule) -> bool:
+        """Tell whether the rule makes thresholds of the quantiles itself: to remember them, or on the device."""
+        return rule.has_memory or (rule.level is not None and isinstance(self._ones, Tensor))
+
     def _finish(self, rule: QuantileRule, when: Step, quantiles: Array) -> None:
-        """Give the quantiles to a rule that remembers, and move the matrices that waited for their threshold."""
+        """Give the quantiles to the rule, and move the matrices that waited for their threshold."""
         asked = cast(quantiles, self._ones.dtype).reshape(-1, 1, 1)
         thresholds, memory = rule.threshold(asked, self._memory, when)
         assert self._backend is not None

@@ -12,9 +12,11 @@ import triton
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..capture import is_capturing
 from . import triton_kernels as kernels
 from . import triton_search as searching
-from .plan import KernelPlan, ThresholdSource
+from .captured_upload import CapturedUpload
+from .plan import AdamConstants, KernelPlan, ThresholdSource
 
 if "mask" not in inspect.signature(triton.language.histogram).parameters:
     raise ImportError(f"Triton {triton.__version__} is too old, 3.4 or newer is needed: its histogram takes no mask")
@@ -39,6 +41,8 @@ class GPUBackend:
     def __init__(self, plan: KernelPlan):
         self._device = plan.bindings[0].w.device
         self._step = _StepTables(plan)
+        self._captured = CapturedUpload(self._step.size, self._device)
+        self._owner = self._upload(plan.owner)
         self._room = max(self.tile // 16, 1)  # magnitudes that a tile can keep; more are made anew
         tiles = [(row, part) for row, n in enumerate(plan.size) for part in range(-(-int(n) // self.tile))]
         self._tiles = self._upload(np.array(tiles, np.int32).reshape(-1, 2))
@@ -49,7 +53,7 @@ class GPUBackend:
 
     def run(self, plan: KernelPlan) -> Tensor:
         """Do the step: see `plan.Backend`."""
-        self._tables = self._step.views(self._upload(self._step.fill(plan)))
+        self._tables = self._upload_tables(plan)
         self._set_ready(plan)
         on_device = isinstance(plan.threshold, Tensor)
         self._walk(plan, _vector(plan.threshold) if on_device else self._tables.thresholds, update=True)
@@ -59,6 +63,18 @@ class GPUBackend:
         if not on_device:
             self._walk(plan, self._thresholds, update=False)
         return self._estimates[:, kernels.QUANTILE.value]
+
+    def _upload_tables(self, plan: KernelPlan) -> "_Views":
+        """Copy this step's tables to the device. A CUDA graph does so at each replay, with the same gradients."""
+        array = self._step.fill(plan)
+        if plan.device_constants and not is_capturing():
+            self._captured.prepare()
+        tables = self._step.views(self._captured.upload(array) if is_capturing() else self._upload(array))
+        constants = tables.constants.view(len(plan.owner), _CONSTANTS)
+        for name, value in plan.device_constants.items():
+            column = constants[:, AdamConstants._fields.index(name)]
+            column.copy_(value[self._owner] if value.ndim else value)
+        return tables
 
     def move(self, plan: KernelPlan, thresholds: Tensor) -> None:
         """Move the matrices whose threshold was awaited: see `plan.Backend`."""
@@ -150,6 +166,7 @@ class _StepTables:
         for size in sizes:
             self._parts.append(slice(start, start + size))
             start += -(-size // 16) * 16  # each part at a multiple of 16 bytes: Triton compiles anew for any other
+        self.size = start
         self._bytes = np.zeros(start, np.uint8)
         first, second, third, fourth = (self._bytes[part] for part in self._parts)
         self._addresses = first.view(np.int64).reshape(rows, _TABLE)

@@ -70,6 +70,8 @@ class KernelPlan:
     # What changes from step to step.
     gradients: list[Tensor] = field(default_factory=list)  # contiguous fp32, one per binding
     constants: list[AdamConstants] = field(default_factory=list)  # one per binding, or a single one for all
+    # Fields of the constants that the host does not know, in a capturable step: one value per binding, or one for all.
+    device_constants: dict[str, Tensor] = field(default_factory=dict)
     # Of each clipped matrix: numpy arrays, or torch tensors on the device where the rule's memory is there.
     source: Array = field(default_factory=lambda: np.zeros(0, np.int64))  # of `ThresholdSource`
     threshold: Array = field(default_factory=lambda: np.zeros(0))

@@ -69,5 +69,6 @@ class AdaMuon(Staged):
         eps: float = 1e-8,
         grad: Clip | None = None,
         post: Clip | None = None,
+        capturable: bool = False,
     ):
         super().__init__(params, chosen(defaults_of(AdaMuon.__init__), locals()))

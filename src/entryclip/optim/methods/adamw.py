@@ -8,6 +8,8 @@ from torch import Tensor
 
 from ...arrays import on_device
 from ...clip import Clip, smooth
+from ..bias_correction import bias_corrections
+from ..capture import place_counter_
 from ..direction import Direction
 from ..groups import Group, ParameterState, check_torch_flags, clips
 from ..kernels.adamw import FusedAdamW
@@ -40,8 +42,8 @@ class AdamWMethod(Method):
                 backend_for(device)  # warns here, not in the first step, where there is no kernel
 
     def make_buffers_(self, w: Tensor, state: ParameterState, group: Group) -> None:
+        place_counter_(state, w, group)
         if "exp_avg" not in state:
-            state["step"] = torch.zeros((), dtype=torch.float32)  # never the default dtype: bf16 cannot count past 256
             state["exp_avg"] = torch.zeros_like(w, memory_format=torch.preserve_format)
             state["exp_avg_sq"] = torch.zeros_like(w, memory_format=torch.preserve_format)
         if group["amsgrad"] and "max_exp_avg_sq" not in state:
@@ -57,16 +59,18 @@ class AdamWMethod(Method):
             torch.maximum(state["max_exp_avg_sq"], state["exp_avg_sq"], out=state["max_exp_avg_sq"])
 
     def direction(self, g: Tensor | None, w: Tensor, state: ParameterState, group: Group) -> Direction:
-        (beta1, beta2), step = group["betas"], state["step"]
-        if not torch.compiler.is_compiling():
-            step = step.item()  # torch keeps it on the host, so nothing waits
+        step = state["step"]
+        on_host = not torch.compiler.is_compiling() and not (group["capturable"] and step.device == w.device)
         second = state["max_exp_avg_sq" if group["amsgrad"] else "exp_avg_sq"]
-        bias1, root_bias2 = 1 - beta1**step, (1 - beta2**step) ** 0.5
-        if on_device(w) and not torch.compiler.is_compiling() and clips(group, "post", w):
+        bias1, bias2 = bias_corrections(step.item() if on_host else step, group["betas"])  # on the host nothing waits
+        root_bias2 = bias2**0.5
+        is_free = group["capturable"] or clips(group, "post", w)
+        if on_device(w) and not torch.compiler.is_compiling() and is_free:
             # Nothing to match to the bit: bias1 (sqrt(v) / root_bias2 + eps) in two passes, not in four.
-            return Direction(
-                state["exp_avg"], torch.rsub(second.sqrt(), bias1 * group["eps"], alpha=-bias1 / root_bias2)
-            )
+            offset, factor = bias1 * group["eps"], bias1 / root_bias2
+            if on_host:
+                return Direction(state["exp_avg"], torch.rsub(second.sqrt(), offset, alpha=-factor))
+            return Direction(state["exp_avg"], torch.addcmul(offset, second.sqrt(), factor))
         denominator = second.sqrt().div_(root_bias2).add_(group["eps"])
         return Direction(state["exp_avg"], denominator, divisor=bias1)
 
@@ -114,5 +118,5 @@ class AdamW(Staged):
         clip_vectors: bool = False,
         fp32_state: bool = False,
     ):
-        check_torch_flags(capturable=capturable, differentiable=differentiable)
+        check_torch_flags(differentiable=differentiable)
         super().__init__(params, chosen(defaults_of(AdamW.__init__), locals()))

@@ -19,7 +19,7 @@ from ..groups import Group, ParameterState, name_in
 if TYPE_CHECKING:
     from ..kernels.plan import FusedStep
 
-_TORCH_FLAGS = ("foreach", "capturable", "differentiable")  # taken for torch's sake, never kept in a group
+_TORCH_FLAGS = ("foreach", "differentiable")  # taken for torch's sake, never kept in a group
 
 
 class Method(ABC):
@@ -66,7 +66,7 @@ class Method(ABC):
             stacklevel=5,
         )
         for key, value in state.items():
-            if isinstance(value, Tensor) and key != "step":  # the step number stays on the host
+            if isinstance(value, Tensor) and key != "step":  # `place_counter_` knows where that belongs
                 state[key] = value.to(p.device)
 
     @abstractmethod

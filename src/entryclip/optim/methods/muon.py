@@ -165,5 +165,6 @@ class Muon(Staged):
         post: Clip | None = None,
         nonfinite: str = "propagate",
         fp32_state: bool = False,
+        capturable: bool = False,
     ):
         super().__init__(params, chosen(defaults_of(Muon.__init__), locals()))

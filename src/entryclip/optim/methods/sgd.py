@@ -90,6 +90,7 @@ class SGD(Staged):
         *,
         maximize: bool = False,
         foreach: bool | None = None,
+        capturable: bool = False,
         differentiable: bool = False,
         fused: bool | None = None,
         grad: Clip | None = None,

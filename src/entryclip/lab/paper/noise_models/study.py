@@ -120,7 +120,7 @@ def run_unit(config: NoiseModelsConfig, piece: Piece) -> Iterator[Row]:
 
 def _localization(model: str, E: Tensor, G: Tensor) -> Iterator[NoiseDraw | ModelSummary]:
     """Measure the draws E (draws, m, n) against the signal G (m, n), one by one and together."""
-    found, top = localization(E, G), max_entry_correlation(E)
+    found, top = localization(E, G, scales=None), max_entry_correlation(E)
     for i in range(len(E)):
         yield NoiseDraw(
             model=model,
@@ -158,7 +158,7 @@ def _medians(G: Tensor, directions: str, draws: int, generator: torch.Generator)
         count = 1 if name == "aligned" else draws  # aligned noise is the same in every draw
         most = max(1, AT_ONCE // G.numel())
         parts = [min(most, count - start) for start in range(0, count, most)]
-        found = [localization(noise.sample((part, *G.shape), generator), G) for part in parts]
+        found = [localization(noise.sample((part, *G.shape), generator), G, scales=None) for part in parts]
         quantities = ("r_max", "r", "ratio", "normalized")
         medians = [float(np.median(np.concatenate([getattr(each, q) for each in found]))) for q in quantities]
         r_max, r, ratio, normalized = medians

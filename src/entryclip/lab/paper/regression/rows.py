@@ -52,7 +52,7 @@ def spectrum_rows(problem: Problem, arms: Sequence[Arm], k: int) -> list[Row]:
         clipped = arm(step)[0]
         scale = (clipped * clean).sum((-2, -1)) / clean.square().sum((-2, -1))  # uniform shrinkage
         found = [recovery(c, g, min(k, len(g) - 1)) for c, g in zip(clipped, clean, strict=True)]
-        ratios = [localization(c - g, g).normalized for c, g in zip(clipped, clean, strict=True)]
+        ratios = [localization(c - g, g, scales=None).normalized for c, g in zip(clipped, clean, strict=True)]
         rows.append(
             {"kind": "spectrum", "method": arm.method, "setting": arm.setting, "values": _spectrum(clipped)}
             | {"kept": float(np.median([(f.kept_left + f.kept_right) / 2 for f in found]))}

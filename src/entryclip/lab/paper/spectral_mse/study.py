@@ -68,7 +68,7 @@ def run_unit(config: SpectralMseConfig, piece: Piece) -> Iterator[Row]:
     band = None
     for regime in REGIMES:
         E = sample_noise(regime, G, config, generator)
-        band = band or localization(E, G).band()[0].tolist()  # depends on G and the number of draws alone
+        band = band or localization(E, G, scales=None).band()[0].tolist()  # depends on G and the number of draws alone
         yield _measure(regime, "none", None, G, G + E, band).to_row()
         for name, operator in OPERATORS.items():
             for threshold in config.thresholds:
@@ -105,7 +105,7 @@ def _measure(
         spectral=float(spectral.mean()),
         entrywise=float(entrywise.mean()),
         tightest=float((spectral / entrywise).max()),
-        normalized=float(localization(delta, G).median[0]),
+        normalized=float(localization(delta, G, scales=None).median[0]),
         band_low=band[0],
         band_high=band[1],
     )

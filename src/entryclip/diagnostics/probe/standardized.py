@@ -1,0 +1,84 @@
+"""The noise of one matrix with the scales of its rows and columns divided out, sample by sample.
+
+Every sample is divided by scales of its own, since a sequence that drives one neuron drives the whole row of it. Their
+search begins at the mean scales of the samples before, which is faster than at medians. That mean, two vectors, is all
+that is kept of them; the null of R-hat needs it.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...matrix.singular import leading_triplet
+from ...scales import RowColumnScales, row_column_scales
+from ..pooled_scales import PooledScales
+from .marginal import Marginal
+
+DOMINANT = 0.5  # the share of sigma_1 above which one entry is a spike
+_ROUNDS = 2  # from the mean of the scales on
+_LARGEST = 1e30  # a spike over a row of next to nothing would overflow in fp32
+
+
+class DetectedSpike(NamedTuple):
+    """An entry that carries more than half of sigma_1 of one sample's noise."""
+
+    sample: int
+    row: int
+    column: int
+    share: float  # u_i E_ij v_j / sigma_1, with u, v the noise's own leading directions
+    size: float  # |E_ij| in scales
+
+    def __str__(self) -> str:
+        return f"sample {self.sample}, row {self.row}, column {self.column}: {self.share:.0%} of sigma_1"
+
+
+@dataclass
+class StandardizedStatistics:
+    """Accumulates the statistics of one matrix's noise over its scales of rows and columns."""
+
+    marginal: Marginal = field(default_factory=Marginal)
+    pooled: PooledScales = field(default_factory=PooledScales)
+    spikes: list[DetectedSpike] = field(default_factory=list)
+    _dense: bool = True  # whether no row and no column was zero in any sample
+
+    def add_(self, sample: int, noise: Tensor) -> None:
+        """Add one sample's noise, (m, n), in units of its own scale; `noise` is overwritten."""
+        found = self._scales(noise)
+        self.pooled.add(found)
+        self._dense = self._dense and bool((found.rows.amin() > 0) & (found.columns.amin() > 0))
+        rows, columns = (torch.where(side > 0, side, 1) for side in (found.rows, found.columns * found.overall))
+        noise.div_(rows[:, None]).div_(columns).clamp_(-_LARGEST, _LARGEST)
+        self.marginal.add(noise)
+        spike = dominant_entry(sample, noise)
+        self.spikes += [] if spike is None else [spike]
+
+    def _scales(self, noise: Tensor) -> RowColumnScales:
+        """Return the sample's scales; from medians on where a mean over samples would be of no help."""
+        if not self.pooled.draws or not self._dense:
+            return row_column_scales(noise)
+        start = RowColumnScales(noise.new_ones(()), self.pooled.rows, self.pooled.columns)
+        return row_column_scales(noise, _ROUNDS, start=start)
+
+
+def dominant_entry(sample: int, noise: Tensor) -> DetectedSpike | None:
+    """Return the largest entry where it carries more than half of sigma_1, for `noise`, (m, n), in units of its scale.
+
+    sigma_1 is at least ||E||_F / sqrt(min(m, n)), so that an entry below half of that is no spike, and in most samples
+    sigma_1 need not be computed.
+    """
+    row_maxima = noise.abs().amax(1)
+    row = int(row_maxima.argmax())
+    top = float(row_maxima[row])
+    norm = float(torch.linalg.vector_norm(noise))
+    norm = (
+        norm if norm < math.inf else float(torch.linalg.vector_norm(noise, dtype=torch.float64))
+    )  # several times slower
+    if top == 0 or DOMINANT * norm > top * min(noise.shape) ** 0.5:
+        return None
+    u, sigma, v = leading_triplet(noise / top)
+    column = int(noise[row].abs().argmax())
+    share = float((u[row] * v[column]).abs()) / sigma
+    return DetectedSpike(sample, row, column, share, top) if share > DOMINANT else None
