@@ -37,14 +37,13 @@ def msign(x: Array, method: str | Sequence[Quintic] = "newton_schulz", *, dtype:
             [ 0., -1.]])
     """
     xp = check_matrix(x)
-    short = not isinstance(method, str) or method in ("newton_schulz", "polar_express")
     if isinstance(method, str) and method not in _SIGNS:
         raise ValueError(f"method must be one of {', '.join(_SIGNS)}, or quintic steps, got {method!r}")
     if 0 in x.shape:
         return x + 0
     unit, finite = _normalized(widen(x))
-    if short:
-        unit = cast(unit, dtype or _short_precision(getattr(getattr(x, "device", None), "type", "cpu"), unit.dtype))
+    if _is_short(method):
+        unit = cast(unit, iteration_dtype(unit, method, dtype))
         check_floating(unit, "dtype")
     elif dtype is not None:
         raise ValueError(f"dtype is for newton_schulz and polar_express; {method} has its own precision")
@@ -87,9 +86,16 @@ def _sign_by_svd(y: Array) -> Array:
     return cast((u * (s > noise)[..., None, :]) @ vh, y.dtype)
 
 
-def _short_precision(device: str, dtype: Any) -> Any:
-    """Choose the dtype of a short iteration: bf16 for fp32 on a GPU, else the dtype of the input."""
-    return torch.bfloat16 if device not in ("cpu", "meta") and dtype == torch.float32 else dtype
+def iteration_dtype(x: Array, method: str | Sequence[Quintic], dtype: Any = None) -> Any:
+    """Choose the dtype of an iteration: of a short one `dtype`, by default bf16 for fp32 on a GPU; else that of `x`."""
+    if not _is_short(method):
+        return x.dtype
+    device = getattr(getattr(x, "device", None), "type", "cpu")
+    return dtype or (torch.bfloat16 if device not in ("cpu", "meta") and x.dtype == torch.float32 else x.dtype)
+
+
+def _is_short(method: str | Sequence[Quintic]) -> bool:
+    return not isinstance(method, str) or method in ("newton_schulz", "polar_express")
 
 
 def check_matrix(x: Array) -> Any:

@@ -1,7 +1,6 @@
 """Options shared by all param groups, and the checks that refuse contradictory ones."""
 
 import math
-import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -39,12 +38,10 @@ COMMON: Group = {
 }
 
 
-def check_torch_flags(*, capturable: bool = False, differentiable: bool = False, fused: bool | None = None) -> None:
-    """Refuse or warn about flags that torch's optimizers have and ours lack, so that a changed import is enough."""
+def check_torch_flags(*, capturable: bool = False, differentiable: bool = False) -> None:
+    """Refuse flags that torch's optimizers have and ours lack, so that a changed import is enough."""
     if capturable or differentiable:
         raise ValueError("capturable and differentiable are not supported: leave them False")
-    if fused:
-        warnings.warn("only AdamW has a fused path here: the plain one is used", stacklevel=3)
 
 
 def layout_of(group: Group) -> Layout:

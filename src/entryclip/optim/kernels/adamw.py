@@ -146,7 +146,8 @@ class FusedGroup(ABC):
         self._plan = KernelPlan(bindings, owner, start, sizes, sum(counts[: len(clipped)]), kind=self._kind(group))
         if clipped:
             clip: Clip = group[self.stage]
-            rule: QuantileRule = clip.rule
+            rule = clip.rule
+            assert isinstance(rule, QuantileRule)
             self._rule, self._plan.operator, self._plan.q = rule, OPERATORS[clip.operator], rule.level
             self._ones = np.ones((self._plan.clipped, 1, 1), np.float32)
             if backend.uses_torch and rule.has_memory:

@@ -63,7 +63,7 @@ class AdamConstants(NamedTuple):
 
 
 class MomentumConstants(NamedTuple):
-    """The numbers of a step with momentum, m <- keep m + fresh g and u = a m + b g; to maximize, fresh and b change sign."""
+    """The numbers of a step with momentum: m <- keep m + fresh g, u = a m + b g. fresh and b are < 0 to maximize."""
 
     keep: float
     fresh: float
@@ -121,6 +121,17 @@ class Backend(Protocol):
 
     def move(self, plan: KernelPlan, thresholds: Array) -> None:
         """Move the matrices whose threshold was awaited; `thresholds` has one for each clipped matrix."""
+        ...
+
+
+class DirectionBackend(Backend, Protocol):
+    """A backend that can also write directions out, as all do that know other kinds than `ADAM`."""
+
+    def inverse_norms(self, plan: KernelPlan) -> Tensor:
+        """Return one over the Frobenius norm of each matrix in `outputs`, (matrices,), after all were written.
+
+        It is 1 where the norm is 0, NaN where an entry is not finite.
+        """
         ...
 
 
