@@ -53,7 +53,6 @@ VARIANTS = {
     "muon: update, bf16": momentum_walk(NESTEROV, True, False, 2),
     "muon: bf16": momentum_walk(NESTEROV, False, False, 2),
     "muon: fp32; limits": momentum_walk(NESTEROV, False, False, 1, True),
-    "muon without nesterov: update, look, bf16": momentum_walk(MOMENTUM, True, True, 2),
     "muon without nesterov: bf16": momentum_walk(MOMENTUM, False, False, 2),
     "sgd: update, look, move": momentum_walk(MOMENTUM, True, True, 0),
     "sgd: move": momentum_walk(MOMENTUM, False, False, 0),
@@ -62,7 +61,6 @@ VARIANTS = {
     "digit": (searching.digit, {"KIND": 0, "LAST": False, **SHAPE}),
     "digit, last": (searching.digit, {"KIND": 0, "LAST": True, **SHAPE}),
     "digit of nesterov, last": (searching.digit, {"KIND": int(NESTEROV), "LAST": True, **SHAPE}),
-    "digit of momentum": (searching.digit, {"KIND": int(MOMENTUM), "LAST": False, **SHAPE}),
     "locate": (searching.locate, {}),
     "choose": (searching.choose, {"LAST": False}),
     "choose, last": (searching.choose, {"LAST": True}),
@@ -79,7 +77,6 @@ VECTORS = {
     "muon: update, bf16": (2, 1),
     "muon: bf16": (2, 0),
     "muon: fp32; limits": (2, 1),
-    "muon without nesterov: update, look, bf16": (2, 1),
     "muon without nesterov: bf16": (1, 0),
     "sgd: update, look, move": (3, 2),  # g, m, p and m, p
     "sgd: move": (2, 1),
@@ -87,7 +84,6 @@ VECTORS = {
     "digit": (2, 0),  # m, v
     "digit, last": (2, 0),
     "digit of nesterov, last": (2, 0),  # m, g
-    "digit of momentum": (1, 0),
 }
 
 

@@ -153,7 +153,7 @@ class _Stack:
 
 
 def _stored(w: Tensor, group: Group) -> tuple[int, ...]:
-    """Return rows and columns of the matrices of `w` in memory, where a transpose need not be undone before its sign."""
+    """Return rows and columns of the matrices of `w` in memory: the sign commutes with transposing."""
     return dataclasses.replace(layout_of(group), transposed=False).shape(tuple(w.shape))[-2:]
 
 
