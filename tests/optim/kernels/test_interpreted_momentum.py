@@ -16,6 +16,7 @@ from test_interpreted import (
     SmallBackend,
     _fast_calls,  # noqa: F401 - a fixture
     assert_close,
+    check_bytes,
     test_fused,
     traffic,  # noqa: F401 - a fixture
     values_of,
@@ -243,23 +244,6 @@ def test_the_norm_of_many_tiles():
     assert found.inverse[1] == torch.finfo(torch.float32).max
 
 
-def test_the_order_of_the_tiles_changes_nothing():
-    results = []
-    for shuffled in (False, True):
-        generator = torch.Generator().manual_seed(2)
-        ps = [torch.nn.Parameter(torch.randn(shape, generator=generator)) for shape in ((30, 33), (20, 20))]
-        optimizer = ec.optim.Muon(ps, fused=True, lr=1e-2)
-        for step in range(3):
-            for p in ps:
-                p.grad = torch.randn(p.shape, generator=generator)
-            if shuffled and step:
-                tiles = SmallBackend.last._tiles
-                tiles.copy_(tiles[torch.randperm(len(tiles))])
-            with_backend(optimizer.step, SmallBackend)
-        results.append(ps)
-    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
-
-
 @pytest.mark.parametrize(
     ("clip", "expected"),
     [
@@ -296,46 +280,21 @@ def test_number_of_launches(clip, expected):
 )
 def test_bytes_per_entry_of_muon(clip, nesterov, first, later, traffic):  # noqa: F811
     """Up to the matrix sign, in bf16. The few magnitudes that are kept and the squares come on top, below 6 %."""
-    counted, backend = traffic
-    p = torch.nn.Parameter(torch.zeros(64, 64))
-    optimizer = ec.optim.Muon([p], pre=clip, nesterov=nesterov, precision=torch.bfloat16)
-    generator = torch.Generator().manual_seed(0)
-
-    def step():
-        p.grad = torch.randn(64, 64, generator=generator)
-        counted.clear()
-        with_backend(optimizer.step, backend)
-        return sum(counted) / p.numel()
-
-    for _ in range(60):  # until the momentum has settled
-        step()
-    for key in [key for key in optimizer.state[p] if key.startswith("pre_")]:
-        optimizer.state[p][key].zero_()  # as if the clip were new
-    optimizer.param_groups[0]["fused"] = True
-    assert first <= step() < 1.06 * first
-    assert later <= step() < 1.06 * later
+    options = {"pre": clip, "nesterov": nesterov, "precision": torch.bfloat16}
+    check_bytes(lambda params: ec.optim.Muon(params, **options), first, later, traffic)
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("options", "first", "later"),
     [
-        ({"momentum": 0.9, "post": ec.smooth(0.99)}, 12 + 12),  # m, p and p
-        ({"momentum": 0.9, "post": ec.Clip(ec.hard_clip, ec.Fixed(1.0))}, 20),
-        ({"post": ec.smooth(0.99)}, 4 + 12),  # g, and g, p and p
+        ({"momentum": 0.9, "post": ec.smooth(0.99)}, 12 + 4 * 4 + 12, 12 + 12),  # m, p and p
+        ({"momentum": 0.9, "post": ec.Clip(ec.hard_clip, ec.Fixed(1.0))}, 20, 20),
+        ({"post": ec.smooth(0.99)}, 4 + 4 * 4 + 12, 4 + 12),  # g, and g, p and p
     ],
     ids=str,
 )
-def test_bytes_per_entry_of_sgd(options, expected, traffic):  # noqa: F811
-    counted, backend = traffic
-    p = torch.nn.Parameter(torch.zeros(64, 64))
-    optimizer = ec.optim.SGD([p], **options)
-    generator = torch.Generator().manual_seed(0)
-    for step in range(60):
-        optimizer.param_groups[0]["fused"] = step >= 58  # once without a guess
-        p.grad = torch.randn(64, 64, generator=generator)
-        counted.clear()
-        with_backend(optimizer.step, backend)
-    assert expected <= sum(counted) / p.numel() < 1.06 * expected
+def test_bytes_per_entry_of_sgd(options, first, later, traffic):  # noqa: F811
+    check_bytes(lambda params: ec.optim.SGD(params, **options), first, later, traffic)
 
 
 def test_no_directions_are_kept_between_the_steps():
