@@ -50,10 +50,8 @@ VARIANTS = {
     "walk: move": walk(False, False),
     "walk: move; limits": walk(False, False, 1, True),
     "muon: update, look, bf16": momentum_walk(NESTEROV, True, True, 2),
-    "muon: update, bf16": momentum_walk(NESTEROV, True, False, 2),
     "muon: bf16": momentum_walk(NESTEROV, False, False, 2),
     "muon: fp32; limits": momentum_walk(NESTEROV, False, False, 1, True),
-    "muon without nesterov: bf16": momentum_walk(MOMENTUM, False, False, 2),
     "sgd: update, look, move": momentum_walk(MOMENTUM, True, True, 0),
     "sgd: move": momentum_walk(MOMENTUM, False, False, 0),
     "sgd without momentum: look, move": momentum_walk(GRADIENT, True, True, 0),
@@ -74,10 +72,8 @@ VECTORS = {
     "walk: move": (3, 1),  # m, v, p and p
     "walk: move; limits": (3, 1),
     "muon: update, look, bf16": (2, 1),  # g, m and m; four entries in bf16 are 64 bits
-    "muon: update, bf16": (2, 1),
     "muon: bf16": (2, 0),
     "muon: fp32; limits": (2, 1),
-    "muon without nesterov: bf16": (1, 0),
     "sgd: update, look, move": (3, 2),  # g, m, p and m, p
     "sgd: move": (2, 1),
     "sgd without momentum: look, move": (2, 1),

@@ -32,7 +32,7 @@ from entryclip.optim.staged import Staged
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore:.*no kernel for SGD on a CPU")
 
 RUNNING = test_fused.RUNNING
-EVERY_RULE = [*test_fused.CLIPS[: 1 + len(test_fused.RULES)], *test_fused.CLIPS[1 + len(test_fused.RULES) :: 4]]
+EVERY_RULE = [*test_fused.CLIPS[: 1 + len(test_fused.RULES)], ec.hard(0.995)]  # with smooth shrinkage but for one
 
 
 class UnsignedMuon(MuonMethod):
@@ -74,13 +74,13 @@ def test_twenty_steps_of_muon_equal_the_plain_path_before_the_sign(clip):
     compare(unsigned, [(24, 30)], 20, pre=clip)
 
 
-@pytest.mark.parametrize("clip", test_fused.CLIPS[::3], ids=str)
+@pytest.mark.parametrize("clip", test_fused.CLIPS[::5], ids=str)
 @pytest.mark.parametrize(
     "options", [{}, {"momentum": 0.9, "dampening": 0.1}, {"momentum": 0.8, "nesterov": True}], ids=str
 )
 def test_steps_of_sgd_equal_the_plain_path(clip, options):
     decay = 0.0 if clip is None else 0.1  # without a clip torch's decay is part of the gradient: the plain path's
-    compare(ec.optim.SGD, [(24, 30), (33,)], 5, post=clip, weight_decay=decay, **options)
+    compare(ec.optim.SGD, [(24, 30), (33,)], 4, post=clip, weight_decay=decay, **options)
 
 
 @pytest.mark.parametrize("clip", [ec.smooth(0.99), RUNNING, None], ids=str)
@@ -107,12 +107,12 @@ def test_many_matrices_of_many_tiles(clip):
 )
 def test_options(options):
     shapes = [(4, 3, 5, 2)] if "flatten" in options else [(24, 30)]
-    compare(unsigned, shapes, 3, **options)
+    compare(unsigned, shapes, 2, **options)
 
 
 @pytest.mark.parametrize("sign", ["newton_schulz", "polar_express", "exact"])
 def test_the_whole_step_of_muon(sign):
-    plain, fast = (run(f, ec.optim.Muon, [(16, 30), (30, 16), (2, 9, 9)], 4, sign=sign) for f in (False, True))
+    plain, fast = (run(f, ec.optim.Muon, [(16, 30), (30, 16), (2, 9, 9)], 2, sign=sign) for f in (False, True))
     for a, b in zip(plain[0], fast[0], strict=True):
         torch.testing.assert_close(b, a, rtol=0, atol=1e-5)  # a step is 1e-2, of which the sign loses 1e-3
 
@@ -120,7 +120,7 @@ def test_the_whole_step_of_muon(sign):
 def test_muon_in_bf16():
     """The direction is rounded before it is divided by its norm: like the plain path up to the last bits of bf16."""
     plain, fast = (
-        run(f, ec.optim.Muon, [(16, 30)], 4, precision=torch.bfloat16, weight_decay=0.0) for f in (False, True)
+        run(f, ec.optim.Muon, [(16, 30)], 2, precision=torch.bfloat16, weight_decay=0.0) for f in (False, True)
     )
     start = run(False, ec.optim.Muon, [(16, 30)], 0)[0][0]
     moved = torch.linalg.matrix_norm(plain[0][0] - start)
@@ -170,7 +170,7 @@ def test_half_precision_parameters_with_fp32_state():
         w = torch.nn.Parameter(torch.linspace(-1, 1, 600).reshape(20, 30).bfloat16())
         optimizer = unsigned([w], lr=1e-2, fused=fast, fp32_state=True)
         generator = torch.Generator().manual_seed(0)
-        for _ in range(4):
+        for _ in range(2):
             w.grad = torch.randn(20, 30, generator=generator).bfloat16()
             with_backend(optimizer.step, LargeBackend)
         return w, optimizer.state[w]["master"]
