@@ -13,6 +13,7 @@ VIEWS = frozenset(
         "alias",
         "as_strided",
         "detach",
+        "diagonal",
         "empty",
         "empty_like",
         "empty_strided",

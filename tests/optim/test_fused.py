@@ -410,3 +410,19 @@ def test_a_checkpoint_of_another_rule_goes_on(fast):
         assert [key for key in other.state[v] if key.startswith("post_")] == (
             ["post_average", "post_valid"] if second is running else []
         )
+
+
+@pytest.mark.filterwarnings("ignore:.*no kernel for SGD on a CPU")
+@pytest.mark.parametrize("make", [ec.optim.Muon, lambda p, **options: ec.optim.SGD(p, momentum=0.9, **options)])
+def test_muon_and_sgd_take_the_plain_step_on_a_cpu(make):
+    """Their kernels are for GPUs; a model may move there later with the same optimizer."""
+    results = []
+    for fast in (False, True):
+        w = torch.nn.Parameter(torch.zeros(8, 12))
+        optimizer = make([w], lr=1e-2, fused=fast)
+        for found in gradients([(8, 12)], 3):
+            w.grad = found[0]
+            optimizer.step()
+        results.append(w.detach())
+        assert optimizer.param_groups[0]["fused"] is fast
+    assert torch.equal(*results)

@@ -35,8 +35,8 @@ LIMITS = {
     "adamw, smooth with rms kept": (lambda p: optim.AdamW(p, post=ec.smooth(0.995, preserve_rms=True)), 74, 186.2),
     "adamw, median": (lambda p: optim.AdamW(p, post=MEDIAN), 115, 260.2),
     "sgd, smooth": (lambda p: optim.SGD(p, momentum=0.9, post=ec.smooth(0.99)), 48, 78.2),
-    "muon, no clip": (lambda p: optim.Muon(p, pre=None, precision=torch.bfloat16), 31, 130.1),
-    "muon, smooth": (lambda p: optim.Muon(p, precision=torch.bfloat16), 76, 176.3),
+    "muon, no clip": (lambda p: optim.Muon(p, pre=None, precision=torch.bfloat16), 35, 122.1),
+    "muon, smooth": (lambda p: optim.Muon(p, precision=torch.bfloat16), 80, 168.2),
 }
 
 

@@ -12,8 +12,12 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from entryclip.optim.kernels import triton_kernels as kernels
+from entryclip.optim.kernels import triton_momentum as momentum
 from entryclip.optim.kernels import triton_search as searching
 from entryclip.optim.kernels.gpu import GPUBackend
+from entryclip.optim.kernels.plan import DirectionKind
+
+MOMENTUM, NESTEROV, GRADIENT = DirectionKind.MOMENTUM, DirectionKind.NESTEROV, DirectionKind.GRADIENT
 
 TOOLS = os.path.join(os.path.dirname(triton.backends.nvidia.__file__), "bin")
 TARGETS = {
@@ -24,13 +28,18 @@ TARGETS = {
 TYPES = {
     "table": "*i64", "constants": "*fp32", "tiles": "*i32", "ready": "*i32", "thresholds": "*fp32", "search": "*i64",
     "kept": "*i32", "kept_counts": "*i32", "clipped": "i32", "estimates": "*fp64", "q": "*fp64", "histogram": "*i64",
-    "shift": "i32", "multiples": "*fp64",
+    "shift": "i32", "multiples": "*fp64", "squares": "*fp64", "first_tiles": "*i32", "inverse": "*fp32",
 }  # fmt: skip
 SHAPE = {"TILE": GPUBackend.tile, "BLOCK": 512, "ROOM": GPUBackend.tile // 16}
 
 
 def walk(update, look, operator=1, limits=False):
     return kernels.walk, {"UPDATE": update, "LOOK": look, "OPERATOR": operator, "LIMITS": limits, **SHAPE}
+
+
+def momentum_walk(kind, update, look, output, limits=False):
+    chosen = {"KIND": int(kind), "UPDATE": update, "LOOK": look, "OPERATOR": 1, "LIMITS": limits, "OUTPUT": output}
+    return momentum.walk, {**chosen, **SHAPE}
 
 
 VARIANTS = {
@@ -40,8 +49,16 @@ VARIANTS = {
     "walk: update, move; no clip": walk(True, False, 0),
     "walk: move": walk(False, False),
     "walk: move; limits": walk(False, False, 1, True),
-    "digit": (searching.digit, {"LAST": False, **SHAPE}),
-    "digit, last": (searching.digit, {"LAST": True, **SHAPE}),
+    "muon: update, look, bf16": momentum_walk(NESTEROV, True, True, 2),
+    "muon: bf16": momentum_walk(NESTEROV, False, False, 2),
+    "muon: fp32; limits": momentum_walk(NESTEROV, False, False, 1, True),
+    "sgd: update, look, move": momentum_walk(MOMENTUM, True, True, 0),
+    "sgd: move": momentum_walk(MOMENTUM, False, False, 0),
+    "sgd without momentum: look, move": momentum_walk(GRADIENT, True, True, 0),
+    "inverse norms": (momentum.inverse_norms, {"BLOCK": 128}),
+    "digit": (searching.digit, {"KIND": 0, "LAST": False, **SHAPE}),
+    "digit, last": (searching.digit, {"KIND": 0, "LAST": True, **SHAPE}),
+    "digit of nesterov, last": (searching.digit, {"KIND": int(NESTEROV), "LAST": True, **SHAPE}),
     "locate": (searching.locate, {}),
     "choose": (searching.choose, {"LAST": False}),
     "choose, last": (searching.choose, {"LAST": True}),
@@ -54,8 +71,15 @@ VECTORS = {
     "walk: update, move; no clip": (4, 3),
     "walk: move": (3, 1),  # m, v, p and p
     "walk: move; limits": (3, 1),
+    "muon: update, look, bf16": (2, 1),  # g, m and m; four entries in bf16 are 64 bits
+    "muon: bf16": (2, 0),
+    "muon: fp32; limits": (2, 1),
+    "sgd: update, look, move": (3, 2),  # g, m, p and m, p
+    "sgd: move": (2, 1),
+    "sgd without momentum: look, move": (2, 1),
     "digit": (2, 0),  # m, v
     "digit, last": (2, 0),
+    "digit of nesterov, last": (2, 0),  # m, g
 }
 
 
@@ -69,7 +93,7 @@ class Compiled:
 
 def compile_variant(name, target):
     function, constants = VARIANTS[name]
-    if "BLOCK" in constants:  # as GPUBackend.block
+    if "TILE" in constants:  # as GPUBackend.block
         constants = {**constants, "BLOCK": 4 * GPUBackend.warps * TARGETS[target].warp_size}
     signature = {key: TYPES[key] for key in function.arg_names if key not in constants}
     pointers = [i for i, key in enumerate(function.arg_names) if signature.get(key, "").startswith("*")]

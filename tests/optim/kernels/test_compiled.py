@@ -18,6 +18,9 @@ def test_code(name, target):
     assert made.spills == 0
     assert made.registers <= 128
     if name in VECTORS:
-        loads, stores = VECTORS[name]  # on AMD the constants of a matrix are loaded by vectors, too
-        assert made.loads == loads if target.startswith("sm") else made.loads >= loads
-        assert made.stores == stores
+        # On AMD the constants of a matrix are loaded by vectors, too, and a short loop is unrolled.
+        if target.startswith("sm"):
+            assert (made.loads, made.stores) == VECTORS[name]
+        else:
+            assert made.loads >= VECTORS[name][0]
+            assert made.stores >= VECTORS[name][1]

@@ -14,11 +14,11 @@ from entryclip.optim.kernels import backends
 HERE = Path(__file__).parent
 
 
-def test_the_kernels_in_the_interpreter():
+@pytest.mark.parametrize("name", ["test_interpreted.py", "test_interpreted_capture.py", "test_interpreted_momentum.py"])
+def test_the_kernels_in_the_interpreter(name):
     """The interpreter must be chosen before the kernels are imported: hence a process of its own."""
     pytest.importorskip("triton", reason="the kernels for GPUs are written in Triton")
-    files = [str(HERE / name) for name in ("test_interpreted.py", "test_interpreted_capture.py")]
-    command = [sys.executable, "-m", "pytest", *files, "-n", "0", "--color=no"]
+    command = [sys.executable, "-m", "pytest", str(HERE / name), "-n", "0", "--color=no"]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=HERE.parents[2])
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

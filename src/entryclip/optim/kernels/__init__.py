@@ -3,10 +3,11 @@
 plan.py      the plan of a step, for any backend, and what a backend promises
 binding.py   the tensors a plan rests on, checked before every step
 adamw.py     AdamW: makes the plan and asks the threshold rule
+momentum.py  the same for Muon and SGD, and Muon's matrix signs in stacks
 backends.py  the backend of each type of device, imported at first use
 cpu.py       the backend for a CPU: adamw.c, its structures and passes
 brackets.py  where the CPU's kernel looks for quantiles
 compiler.py  compiles adamw.c at first use and keeps the library
 gpu.py       the backend for a GPU: tables, tiles and launches
-triton_kernels.py, triton_search.py   its kernels
+triton_kernels.py, triton_momentum.py, triton_search.py   its kernels: AdamW's, those with momentum, the quantiles
 """

@@ -5,7 +5,9 @@ the last step's quantile and selects from that, which is exact.
 """
 
 import math
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,17 +21,25 @@ from ..groups import HALF, Group, ParameterState, clips, layout_of
 from ..stages import stage_memory
 from .backends import backend_for
 from .binding import as_plain, bind, is_plain, is_readable
-from .device_constants import device_constants
-from .plan import OPERATORS, AdamConstants, Backend, KernelPlan, ThresholdSource
-
-_OPTIONS = (
-    *("post", "amsgrad", "clip_vectors", "blocks", "transposed", "flatten", "nonfinite", "fp32_state"),
-    "capturable",
+from .device_constants import device_constants, host_lr
+from .plan import (
+    OPERATORS,
+    AdamConstants,
+    Backend,
+    DirectionKind,
+    KernelPlan,
+    MomentumConstants,
+    ThresholdSource,
 )
 
+_OPTIONS = ("clip_vectors", "blocks", "transposed", "flatten", "nonfinite", "fp32_state", "capturable")
 
-class FusedAdamW:
-    """The fused step of one AdamW group. The plan is made at the first step and again when what it rests on changes."""
+
+class FusedGroup(ABC):
+    """The fused step of one param group. The plan is made at the first step and again when what it rests on changes."""
+
+    stage: ClassVar[str]  # whose clip the kernel applies
+    options: ClassVar[tuple[str, ...]] = ()  # further options that the plan depends on
 
     def __init__(self) -> None:
         self.rest: list[Tensor] = []
@@ -42,7 +52,6 @@ class FusedAdamW:
         self._memory: State = {}
         self._rule: QuantileRule | None = None  # where there is something to clip
         self._ones: Array = np.zeros(0)  # (clipped, 1, 1), in the library in which the rule computes
-        self._is_capturable = False  # on a backend whose device the host must not read from
         self._in_graphs: list[Backend | None] = []  # captured graphs work in the memory of these
 
     def bind(
@@ -55,7 +64,7 @@ class FusedAdamW:
                     "the fused step is not made for these parameters and options yet, which a CUDA graph cannot "
                     "capture: take a step with the same ones, and with gradients for the same parameters, before"
                 )
-            self._params, self._options = params, [group[name] for name in _OPTIONS]
+            self._params, self._options = params, self._plan_options(group)
             self._make_plan(weights, states, group)
         self._states = [states[i] for i in self._taken]  # also where a state is another object with the same tensors
         return self._taken
@@ -67,7 +76,7 @@ class FusedAdamW:
             return
         plan.gradients = [as_plain(g, each.w) for g, each in zip(gradients, plan.bindings, strict=True)]
         plan.constants = self._constants(group)
-        when = Step(lr=group["lr"] if self._is_capturable else float(group["lr"]))
+        when = Step(lr=group["lr"] if plan.is_capturable else float(group["lr"]))
         if self._rule is not None:
             self._set_thresholds(self._rule, when)
         if is_capturing():
@@ -76,13 +85,46 @@ class FusedAdamW:
         if self._rule is not None and self._awaits(self._rule):
             self._finish(self._rule, when, quantiles)
 
+    @abstractmethod
+    def _kind(self, group: Group) -> DirectionKind:
+        """Return how the directions of this group are made."""
+
+    @abstractmethod
+    def _buffers(self, group: Group) -> tuple[str, ...]:
+        """Return the keys in the optimizer's state of the buffers that the kernel works on."""
+
+    @abstractmethod
+    def _constants(self, group: Group) -> Sequence[AdamConstants | MomentumConstants]:
+        """Return the numbers of this step, one tuple for each bound parameter or a single one for all."""
+
+    def _supports(self, p: Tensor, w: Tensor, state: ParameterState, group: Group, backend: type[Backend]) -> bool:
+        """Tell whether a backend knows this case: contiguous fp32, a clip by quantile or number."""
+        if self._kind(group) not in backend.kinds or not w.numel() or not is_readable(w):
+            return False
+        buffers = [state.get(key) for key in self._buffers(group)]
+        if not (is_plain(w) and all(t is not None and is_plain(t) and t.device == w.device for t in buffers)):
+            return False
+        return takes_gradient(p, group) and knows_clip(w, group, self.stage, backend)
+
+    def _count(self, w: Tensor, group: Group) -> int:
+        """Return how many matrices of a parameter are worked on one by one."""
+        return matrices_in(w, group)[0] if clips(group, self.stage, w) else 1
+
+    def _sorted(self, supported: list[int], weights: list[Tensor], group: Group) -> list[int]:
+        """Return the positions of the supported parameters in the order of the plan, the clipped ones first."""
+        return sorted(supported, key=lambda i: not clips(group, self.stage, weights[i]))
+
+    def _plan_options(self, group: Group) -> list[Any]:
+        """Return the values that the plan depends on, to be compared by identity."""
+        return [self._kind(group), *(group[name] for name in (self.stage, *_OPTIONS, *self.options))]
+
     def _fits(self, params: list[Tensor], weights: list[Tensor], states: list[ParameterState], group: Group) -> bool:
         """Tell whether the plan of the last step serves this one."""
         if len(params) != len(self._params) or any(a is not b for a, b in zip(params, self._params, strict=True)):
             return False
-        if any(group[name] is not value for name, value in zip(_OPTIONS, self._options, strict=True)):
+        if any(a is not b for a, b in zip(self._plan_options(group), self._options, strict=True)):
             return False
-        if any(not _takes_gradient(params[i], group) for i in self._taken):
+        if any(not takes_gradient(params[i], group) for i in self._taken):
             return False
         return all(each.holds(weights[i], states[i]) for i, each in zip(self._taken, self._plan.bindings, strict=True))
 
@@ -93,31 +135,33 @@ class FusedAdamW:
         supported: list[int] = []
         if backend is not None:
             here = [i for i, w in enumerate(weights) if w.device == device]
-            supported = [i for i in here if _supports(self._params[i], weights[i], states[i], group, backend)]
+            supported = [i for i in here if self._supports(self._params[i], weights[i], states[i], group, backend)]
         chosen = set(supported)
         self.rest = [p for i, p in enumerate(self._params) if i not in chosen]
-        self._taken = sorted(supported, key=lambda i: not clips(group, "post", weights[i]))
+        self._taken = self._sorted(supported, weights, group)
         self._backend, self._memory, self._plan, self._rule = None, {}, _empty_plan(), None
-        self._is_capturable = backend is not None and backend.uses_torch and group["capturable"]
         if backend is None or not self._taken:
             return
         taken = [weights[i] for i in self._taken]
-        counts = [_matrices(w, group)[0] if clips(group, "post", w) else 1 for w in taken]
+        counts = [self._count(w, group) for w in taken]
         owner = np.repeat(np.arange(len(taken)), counts)
         first = np.concatenate([[0], np.cumsum(counts)])[owner].astype(np.int64)
         sizes = np.array([w.numel() // count for w, count in zip(taken, counts, strict=True)], np.int64)[owner]
-        clipped = [w for w in taken if clips(group, "post", w)]
+        clipped = [w for w in taken if clips(group, self.stage, w)]
         self._states = [states[i] for i in self._taken]
         views = self._gather_memory(clipped, counts, group, backend.uses_torch)
-        bindings = [bind(w, state, memory) for w, state, memory in zip(taken, self._states, views, strict=True)]
-        self._plan = KernelPlan(
-            bindings, owner, (np.arange(len(owner)) - first) * sizes, sizes, sum(counts[: len(clipped)])
-        )
+        keys = self._buffers(group)
+        bindings = [bind(w, state, keys, memory) for w, state, memory in zip(taken, self._states, views, strict=True)]
+        start = (np.arange(len(owner)) - first) * sizes
+        self._plan = KernelPlan(bindings, owner, start, sizes, sum(counts[: len(clipped)]), kind=self._kind(group))
+        self._plan.is_capturable = backend.uses_torch and group["capturable"]
         if clipped:
-            rule: QuantileRule = group["post"].rule
-            self._rule, self._plan.operator, self._plan.q = rule, OPERATORS[group["post"].operator], rule.level
+            clip: Clip = group[self.stage]
+            rule = clip.rule
+            assert isinstance(rule, QuantileRule)
+            self._rule, self._plan.operator, self._plan.q = rule, OPERATORS[clip.operator], rule.level
             self._ones = np.ones((self._plan.clipped, 1, 1), np.float32)
-            if backend.uses_torch and (rule.has_memory or self._is_capturable):
+            if backend.uses_torch and (rule.has_memory or self._plan.is_capturable):
                 self._ones = torch.from_numpy(self._ones).to(device)
         self._plan.propagate = group["nonfinite"] == "propagate"
         self._backend = backend(self._plan)
@@ -130,30 +174,18 @@ class FusedAdamW:
         """
         states = self._states
         views: list[State] = [{} for _ in states]
-        if not clipped or not group["post"].has_memory:
+        stage, clip = self.stage, group[self.stage]
+        if not clipped or not clip.has_memory:
             return views
-        layout, clip = layout_of(group), group["post"]
-        own = [stage_memory("post", layout.matrices(w), state, clip) for w, state in zip(clipped, states, strict=False)]
+        layout = layout_of(group)
+        own = [stage_memory(stage, layout.matrices(w), state, clip) for w, state in zip(clipped, states, strict=False)]
         for key in own[0]:
             together = torch.cat([each[key].reshape(-1, 1, 1) for each in own])
             parts = torch.split(together, counts[: len(clipped)])
             for view, state, each, part in zip(views, states, own, parts, strict=False):
-                view[key] = state[f"post_{key}"] = part.view(each[key].shape)
+                view[f"{stage}_{key}"] = state[f"{stage}_{key}"] = part.view(each[key].shape)
             self._memory[key] = together if uses_torch else together.numpy()
         return views
-
-    def _constants(self, group: Group) -> list[AdamConstants]:
-        """Count the step of each parameter and return its constants, a single one where all are at the same step.
-
-        Of a capturable step these are the numbers of the host; the plan gets those of the device besides.
-        """
-        steps = [state["step"] for state in self._states]
-        torch._foreach_add_(steps, 1)
-        if self._is_capturable:
-            self._plan.device_constants = device_constants(steps, group)
-            return [_constants(1.0, {**group, "lr": 0.0 if isinstance(group["lr"], Tensor) else group["lr"]})]
-        counts = [step.item() for step in steps]
-        return [_constants(count, group) for count in (counts[:1] if len(set(counts)) == 1 else counts)]
 
     def _set_thresholds(self, rule: QuantileRule, when: Step) -> None:
         """Write down each clipped matrix's threshold, as far as the rule can tell it before the data is seen."""
@@ -177,24 +209,46 @@ class FusedAdamW:
             self._memory[key][...] = value
 
 
-def _supports(p: Tensor, w: Tensor, state: ParameterState, group: Group, backend: type[Backend]) -> bool:
-    """Tell whether a backend knows this case: contiguous fp32, no amsgrad, a clip by quantile or number."""
-    if group["amsgrad"] or not w.numel() or not is_readable(w):
-        return False
-    m, v = state["exp_avg"], state["exp_avg_sq"]
-    if not (is_plain(w) and is_plain(m) and is_plain(v) and w.device == m.device == v.device):
-        return False
-    if not _takes_gradient(p, group):
-        return False
-    if not clips(group, "post", w):
+class FusedAdamW(FusedGroup):
+    """The fused step of one AdamW group."""
+
+    stage: ClassVar[str] = "post"
+    options: ClassVar[tuple[str, ...]] = ("amsgrad",)
+
+    def _kind(self, group: Group) -> DirectionKind:
+        return DirectionKind.ADAM
+
+    def _buffers(self, group: Group) -> tuple[str, ...]:
+        return ("exp_avg", "exp_avg_sq")
+
+    def _supports(self, p: Tensor, w: Tensor, state: ParameterState, group: Group, backend: type[Backend]) -> bool:
+        return not group["amsgrad"] and super()._supports(p, w, state, group, backend)
+
+    def _constants(self, group: Group) -> list[AdamConstants]:
+        """Count the step of each parameter and return its constants, a single one where all are at the same step.
+
+        Of a capturable step these are the numbers of the host; the plan gets those of the device besides.
+        """
+        steps = [state["step"] for state in self._states]
+        torch._foreach_add_(steps, 1)
+        if self._plan.is_capturable:
+            self._plan.device_constants = device_constants(steps, group)
+            return [_constants(1.0, {**group, "lr": host_lr(group)})]
+        counts = [step.item() for step in steps]
+        return [_constants(count, group) for count in (counts[:1] if len(set(counts)) == 1 else counts)]
+
+
+def knows_clip(w: Tensor, group: Group, stage: str, backend: type[Backend]) -> bool:
+    """Tell whether a backend can apply the clip of a stage, if there is one, to the matrices of `w`."""
+    if not clips(group, stage, w):
         return True
-    clip: Clip = group["post"]
-    count, n = _matrices(w, group)
+    clip: Clip = group[stage]
+    count, n = matrices_in(w, group)
     known = clip.operator in OPERATORS and isinstance(clip.rule, QuantileRule) and not clip.preserve_rms
     return known and layout_of(group).is_contiguous() and (count == 1 or n >= backend.smallest_in_batch)
 
 
-def _takes_gradient(p: Tensor, group: Group) -> bool:
+def takes_gradient(p: Tensor, group: Group) -> bool:
     """Tell whether the gradient is of the kind that the kernel reads, or that `fp32_state` makes so."""
     g = p.grad
     assert g is not None
@@ -203,7 +257,7 @@ def _takes_gradient(p: Tensor, group: Group) -> bool:
     return is_plain(g)
 
 
-def _matrices(w: Tensor, group: Group) -> tuple[int, int]:
+def matrices_in(w: Tensor, group: Group) -> tuple[int, int]:
     """Return how many matrices there are in `w`, and how many entries each has."""
     count = math.prod(layout_of(group).shape(w.shape)[:-2])
     return count, w.numel() // max(count, 1)

@@ -1,5 +1,6 @@
 """The tensors that a plan rests on. A kernel works on raw addresses, so everything about them is checked every step."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,32 +14,27 @@ _PLAIN = (Tensor, torch.nn.Parameter)
 
 @dataclass(frozen=True, eq=False)
 class ParameterBinding:
-    """The weights, moments and rule memory of one parameter, and where they lay when the plan was made."""
+    """The weights, buffers and rule memory of one parameter, and where they lay when the plan was made."""
 
     w: Tensor
-    m: Tensor
-    v: Tensor
-    addresses: tuple[int, int, int]
-    memory: State  # views into the plan's arrays, which the optimizer's state holds too
+    buffers: dict[str, Tensor]  # by their keys in the optimizer's state, in the method's order
+    addresses: tuple[int, ...]  # of the weights, and of the buffers in their order
+    memory: State  # by their keys in the state: views into the plan's arrays, which the optimizer's state holds too
 
     def holds(self, w: Tensor, state: ParameterState) -> bool:
         """Tell whether nothing was replaced, moved, reshaped or retyped since."""
-        m, v = self.m, self.v
-        if w is not self.w or state.get("exp_avg") is not m or state.get("exp_avg_sq") is not v:
+        if w is not self.w or any(state.get(key) is not t for key, t in (*self.buffers.items(), *self.memory.items())):
             return False
-        if (w.data_ptr(), m.data_ptr(), v.data_ptr()) != self.addresses:
+        tensors = (w, *self.buffers.values())
+        if tuple(t.data_ptr() for t in tensors) != self.addresses:
             return False
-        if not (is_plain(w) and is_plain(m) and is_plain(v) and w.shape == m.shape == v.shape):
-            return False
-        if not w.device == m.device == v.device:
-            return False
-        return all(state.get(f"post_{key}") is value for key, value in self.memory.items())
+        return all(is_plain(t) and t.shape == w.shape and t.device == w.device for t in tensors)
 
 
-def bind(w: Tensor, state: ParameterState, memory: State) -> ParameterBinding:
-    """Return the binding of a parameter whose moments exist."""
-    m, v = state["exp_avg"], state["exp_avg_sq"]
-    return ParameterBinding(w, m, v, (w.data_ptr(), m.data_ptr(), v.data_ptr()), memory)
+def bind(w: Tensor, state: ParameterState, keys: Sequence[str], memory: State) -> ParameterBinding:
+    """Return the binding of a parameter whose buffers `keys` exist."""
+    buffers = {key: state[key] for key in keys}
+    return ParameterBinding(w, buffers, tuple(t.data_ptr() for t in (w, *buffers.values())), memory)
 
 
 def is_plain(t: Tensor) -> bool:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ...thresholds import ranked
 from .brackets import Brackets
 from .compiler import library
-from .plan import KernelPlan, ThresholdSource
+from .plan import DirectionKind, KernelPlan, ThresholdSource
 
 _CACHED = 1 << 22  # entries up to which the direction is stored between two passes: beyond, it is made anew
 _OPEN = np.int32(2**31 - 1)  # a bracket's end that nothing lies above
@@ -96,6 +96,7 @@ class CPUBackend:
 
     uses_torch: ClassVar[bool] = False
     smallest_in_batch: ClassVar[int] = 1 << 12
+    kinds: ClassVar[frozenset[DirectionKind]] = frozenset({DirectionKind.ADAM})
 
     def __init__(self, plan: KernelPlan):
         self._jobs = np.zeros(len(plan.owner), JOB)

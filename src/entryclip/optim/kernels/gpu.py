@@ -14,9 +14,10 @@ from torch import Tensor
 
 from ..capture import is_capturing
 from . import triton_kernels as kernels
+from . import triton_momentum as momentum
 from . import triton_search as searching
 from .captured_upload import CapturedUpload
-from .plan import AdamConstants, KernelPlan, ThresholdSource
+from .plan import DirectionKind, KernelPlan, ThresholdSource
 
 if "mask" not in inspect.signature(triton.language.histogram).parameters:
     raise ImportError(f"Triton {triton.__version__} is too old, 3.4 or newer is needed: its histogram takes no mask")
@@ -34,6 +35,7 @@ class GPUBackend:
 
     uses_torch: ClassVar[bool] = True
     smallest_in_batch: ClassVar[int] = 1
+    kinds: ClassVar[frozenset[DirectionKind]] = frozenset(DirectionKind)
     tile = 8192  # entries that one program works on; below 2^15, for its counts share a register
     block = 1024 if torch.version.hip else 512  # entries that it holds at a time: four, 16 bytes, for each thread
     warps = 4
@@ -50,6 +52,10 @@ class GPUBackend:
         self._source = b""  # the sources for which `_ready` holds
         self._ready = torch.ones(len(plan.owner), dtype=torch.int32, device=self._device)
         self._make_search(plan)
+        if plan.kind is not DirectionKind.ADAM:
+            first = np.concatenate([[0], np.cumsum(-(-plan.size // self.tile))])
+            self._first_tiles = self._upload(first.astype(np.int32))
+            self._squares = torch.zeros(len(tiles), dtype=torch.float64, device=self._device)
 
     def run(self, plan: KernelPlan) -> Tensor:
         """Do the step: see `plan.Backend`."""
@@ -67,18 +73,24 @@ class GPUBackend:
     def _upload_tables(self, plan: KernelPlan) -> "_Views":
         """Copy this step's tables to the device. A CUDA graph does so at each replay, with the same gradients."""
         array = self._step.fill(plan)
-        if plan.device_constants and not is_capturing():
+        if plan.is_capturable and not is_capturing():
             self._captured.prepare()
         tables = self._step.views(self._captured.upload(array) if is_capturing() else self._upload(array))
         constants = tables.constants.view(len(plan.owner), _CONSTANTS)
         for name, value in plan.device_constants.items():
-            column = constants[:, AdamConstants._fields.index(name)]
+            column = constants[:, plan.constants[0]._fields.index(name)]
             column.copy_(value[self._owner] if value.ndim else value)
         return tables
 
     def move(self, plan: KernelPlan, thresholds: Tensor) -> None:
         """Move the matrices whose threshold was awaited: see `plan.Backend`."""
         self._walk(plan, _vector(thresholds), update=False)
+
+    def inverse_norms(self, plan: KernelPlan) -> Tensor:
+        """Return one over the Frobenius norm of each matrix in the plan's outputs: see `plan.DirectionBackend`."""
+        inverse = torch.empty(len(plan.owner), dtype=torch.float32, device=self._device)
+        self._launch(momentum.inverse_norms, len(plan.owner), self._squares, self._first_tiles, inverse, BLOCK=128)
+        return inverse
 
     def _make_search(self, plan: KernelPlan) -> None:
         """Allocate what the search for quantiles keeps on the device. Without a guess a bracket is empty."""
@@ -109,11 +121,16 @@ class GPUBackend:
         """Launch one pass over the matrices: of all with `update`, else of those that have not moved yet."""
         tables = self._tables
         programs = len(self._tiles) if update else self._clipped_tiles
-        arrays = (self._ready, thresholds, self._search, self._kept, self._kept_counts)
+        arrays: tuple[Any, ...] = (self._ready, thresholds, self._search, self._kept, self._kept_counts)
+        kernel, own = kernels.walk, {}
+        if plan.kind is not DirectionKind.ADAM:
+            kernel, arrays = momentum.walk, (*arrays, self._squares, self._first_tiles)
+            own = {"KIND": int(plan.kind), "OUTPUT": _output_format(plan)}
         self._launch(
-            kernels.walk,
+            kernel,
             programs,
             *(tables.addresses, tables.constants, self._tiles, *arrays, plan.clipped),
+            **own,
             UPDATE=update,
             LOOK=update and plan.q is not None,
             OPERATOR=int(plan.operator),
@@ -129,7 +146,7 @@ class GPUBackend:
         self._launch(searching.locate, plan.clipped, table, search, self._estimates, self._level)
         for shift in _SHIFTS:
             arrays = (table, tables.constants, self._tiles, search, histogram, *kept, shift)
-            self._launch(searching.digit, self._clipped_tiles, *arrays, LAST=shift == 0, **shape)
+            self._launch(searching.digit, self._clipped_tiles, *arrays, KIND=int(plan.kind), LAST=shift == 0, **shape)
             results = (self._estimates, self._level, tables.multiples, self._thresholds)
             self._launch(searching.choose, plan.clipped, table, search, histogram, *results, LAST=shift == 0)
 
@@ -173,8 +190,8 @@ class _StepTables:
         self._multiples, self._thresholds = second.view(np.float64), fourth.view(np.float32)
         self._constants = third.view(np.float32).reshape(rows, _CONSTANTS)
         self._offset = 4 * plan.start
-        own = np.array([each.addresses for each in plan.bindings], np.int64).reshape(-1, 3)
-        for column, addresses in zip((kernels.P, kernels.M, kernels.V), own.T, strict=True):
+        own = np.array([each.addresses for each in plan.bindings], np.int64)
+        for column, addresses in zip((kernels.P, kernels.M, kernels.V), own.T, strict=False):
             self._addresses[:, column.value] = addresses[plan.owner] + self._offset
         self._addresses[:, kernels.N.value] = plan.size
 
@@ -182,18 +199,32 @@ class _StepTables:
         """Write this step's gradients, constants and thresholds, as far as the host has them."""
         table = self._addresses
         table[:, kernels.G.value] = np.array([g.data_ptr() for g in plan.gradients])[plan.owner] + self._offset
+        if plan.outputs:
+            table[:, momentum.OUT.value] = self._output_addresses(plan)
         of_entries = table[:, [column.value for column in (kernels.P, kernels.G, kernels.M, kernels.V)]]
+        if _output_format(plan) == 2:
+            of_entries[:, -1] *= 2  # four entries of bf16 take eight bytes
         table[:, kernels.IS_ALIGNED.value] = (of_entries % 16 == 0).all(1)
         constants = np.array(plan.constants, np.float32)
-        self._constants[:] = constants if len(constants) == 1 else constants[plan.owner]
+        self._constants[:, : constants.shape[1]] = constants if len(constants) == 1 else constants[plan.owner]
         if plan.clipped and not isinstance(plan.threshold, Tensor):
             self._multiples[:], self._thresholds[:] = plan.multiple, plan.threshold
         return self._bytes
+
+    def _output_addresses(self, plan: KernelPlan) -> NDArray[np.int64]:
+        """Return where the clipped direction of each matrix goes."""
+        of_parameters = np.array([t.data_ptr() for t in plan.outputs], np.int64)
+        return of_parameters[plan.owner] + plan.outputs[0].element_size() * plan.start
 
     def views(self, uploaded: Tensor) -> _Views:
         """Return the tables in the uploaded array."""
         types = (torch.int64, torch.float64, torch.float32, torch.float32)
         return _Views(*(uploaded[part].view(dtype) for part, dtype in zip(self._parts, types, strict=True)))
+
+
+def _output_format(plan: KernelPlan) -> int:
+    """Return OUTPUT of triton_momentum.walk: 0 to move the weights, 1 for outputs in fp32, 2 for bf16."""
+    return 0 if not plan.outputs else 1 if plan.outputs[0].dtype == torch.float32 else 2
 
 
 def _vector(thresholds: Tensor) -> Tensor:

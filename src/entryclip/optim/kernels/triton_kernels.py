@@ -5,7 +5,7 @@
     digit    count eight bits of the bit patterns of |u|: of the magnitudes that `walk` kept, or of u made anew
     choose   per matrix: go into the bin that holds the rank; after the last digit the quantile itself
 
-The last three are in triton_search.py.
+The last three are in triton_search.py. Methods with momentum have a walk of their own, in triton_momentum.py.
 
 A matrix is cut into tiles of TILE entries; program i works on tile i. Every pass makes the same u to the bit: the
 operations are written out and launched without fusion into others. Sums over programs are integers, and a tile keeps
@@ -30,6 +30,7 @@ LARGEST = tl.constexpr(0x7FFFFFFF)
 INFINITY = tl.constexpr(0x7F800000)  # the bit pattern of inf; larger ones are NaN
 BINS = tl.constexpr(256)
 SMOOTH, HARD = tl.constexpr(1), tl.constexpr(2)  # plan.Operator
+ADAM, MOMENTUM, NESTEROV, GRADIENT = (tl.constexpr(i) for i in range(4))  # plan.DirectionKind
 NARROWEST, WIDEST = tl.constexpr(2**-8), tl.constexpr(1 / 16)  # half width of a bracket, as a share of the quantile
 OPEN = tl.constexpr(1 - 1 / 64)  # from this level on a bracket has no upper end: few entries lie above
 
@@ -77,7 +78,7 @@ def magnitude(u):
 
 
 @triton.jit
-def _clip(u, c, OPERATOR: tl.constexpr, LIMITS: tl.constexpr):
+def clip(u, c, OPERATOR: tl.constexpr, LIMITS: tl.constexpr):
     """Clip u at the threshold c. A NaN threshold gives NaN; an infinite u gives NaN, or the operator's limit."""
     poison = tl.where(c != c, c, 0.0)
     if OPERATOR == SMOOTH:
@@ -100,6 +101,30 @@ def _clip(u, c, OPERATOR: tl.constexpr, LIMITS: tl.constexpr):
     else:
         y = u
     return y
+
+
+@triton.jit
+def look(u, ok, low, high, room, counts, top, count, ROOM: tl.constexpr):
+    """Count the zeros and the magnitudes below the bracket, and keep those inside it, after the `count` kept before."""
+    bits = magnitude(u)
+    counts += tl.where(ok & (bits == 0), 1, 0) + tl.where(ok & (bits < low), 1 << 16, 0)
+    top = tl.maximum(top, tl.where(ok, bits, 0))
+    inside = (ok & (bits >= low) & (bits < high)).to(tl.int32)
+    place = count + tl.cumsum(inside, 0) - 1
+    tl.store(room + place, bits, (inside != 0) & (place < ROOM))
+    return counts, top, count + tl.sum(inside, 0)
+
+
+@triton.jit
+def add_counts(search, kept_counts, matrix, counts, top, count):
+    """Add what `look` counted in this tile to its matrix's row."""
+    found = search + matrix * SEARCH_COLUMNS
+    tl.store(kept_counts + tl.program_id(0), count)
+    both = tl.sum(counts, 0)
+    tl.atomic_add(found + ZEROS, (both & 0xFFFF).to(tl.int64), sem="relaxed")
+    tl.atomic_add(found + BELOW, (both >> 16).to(tl.int64), sem="relaxed")
+    tl.atomic_add(found + INSIDE, count.to(tl.int64), sem="relaxed")
+    tl.atomic_max(found + TOP, tl.max(top, 0).to(tl.int64), sem="relaxed")
 
 
 @triton.jit
@@ -138,26 +163,14 @@ def _walk_tile(
         u = direction(m, v, a, b)
         if LOOK:
             if looks:
-                bits = magnitude(u)
-                counts += tl.where(ok & (bits == 0), 1, 0) + tl.where(ok & (bits < low), 1 << 16, 0)
-                top = tl.maximum(top, tl.where(ok, bits, 0))
-                inside = (ok & (bits >= low) & (bits < high)).to(tl.int32)
-                place = count + tl.cumsum(inside, 0) - 1
-                tl.store(room + place, bits, (inside != 0) & (place < ROOM))
-                count += tl.sum(inside, 0)
+                counts, top, count = look(u, ok, low, high, room, counts, top, count, ROOM)
         if moves:
-            y = tl.where(is_clipped, _clip(u, c, OPERATOR, LIMITS), u)
+            y = tl.where(is_clipped, clip(u, c, OPERATOR, LIMITS), u)
             w = tl.load(at(p, offsets, ALIGNED), ok, 0.0)
             tl.store(at(p, offsets, ALIGNED), tl.fma(-tl.load(row + LR), y, tl.load(row + DECAY) * w), ok)
     if LOOK:
         if looks:
-            found = search + matrix * SEARCH_COLUMNS
-            tl.store(kept_counts + tl.program_id(0), count)
-            both = tl.sum(counts, 0)
-            tl.atomic_add(found + ZEROS, (both & 0xFFFF).to(tl.int64), sem="relaxed")
-            tl.atomic_add(found + BELOW, (both >> 16).to(tl.int64), sem="relaxed")
-            tl.atomic_add(found + INSIDE, count.to(tl.int64), sem="relaxed")
-            tl.atomic_max(found + TOP, tl.max(top, 0).to(tl.int64), sem="relaxed")
+            add_counts(search, kept_counts, matrix, counts, top, count)
 
 
 @triton.jit(do_not_specialize=["clipped"])

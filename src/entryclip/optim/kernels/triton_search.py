@@ -1,4 +1,4 @@
-"""The kernels that find a quantile of |u| on a GPU, in Triton: the part of AdamW's fused step between its two walks.
+"""The kernels that find a quantile of |u| on a GPU, in Triton: the part of a fused step between its two walks.
 
 The bit pattern of a magnitude is read in four digits, the highest of 7 bits and then 8 each. Per matrix, `locate` finds
 the rank of the quantile; `digit` counts a digit over all tiles, and `choose` goes into the bin that holds the rank.
@@ -9,18 +9,21 @@ import triton
 import triton.language as tl
 
 from .triton_kernels import (
+    ADAM,
     BELOW,
     BEYOND,
     BINS,
     CONSTANT_COLUMNS,
     ESTIMATE_COLUMNS,
     FRACTION,
+    GRADIENT,
     HIGH,
     INFINITY,
     INSIDE,
     IS_HIT,
     LARGEST,
     LOW,
+    MOMENTUM,
     NARROWEST,
     OPEN,
     PREFIX,
@@ -34,6 +37,7 @@ from .triton_kernels import (
     ZEROS,
     A,
     B,
+    G,
     M,
     N,
     V,
@@ -44,6 +48,7 @@ from .triton_kernels import (
     magnitude,
     own_tile,
 )
+from .triton_momentum import OF_GRADIENT, OF_MOMENTUM, blend
 
 
 @triton.jit
@@ -76,22 +81,33 @@ def _tally(bits, ok, prefix, shift):
 @triton.jit
 def _digit_anew(
     table, constants, search, matrix, start, left, prefix, shift, tally, least,
-    LAST: tl.constexpr, ALIGNED: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr,
+    KIND: tl.constexpr, LAST: tl.constexpr, ALIGNED: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Count a digit of the magnitudes of a tile's u inside the bracket, with u made anew from the moments."""
+    """Count a digit of the magnitudes of a tile's u inside the bracket, with u made anew from the buffers."""
     if ALIGNED:
         left = left // 4 * 4  # as it is: the compiler now sees that no vector is cut
     row = constants + matrix * CONSTANT_COLUMNS
-    a, b = tl.load(row + A), tl.load(row + B)
-    m_at, v_at = address_of(table, matrix, M, start), address_of(table, matrix, V, start)
+    m_at = address_of(table, matrix, M, start)
+    if KIND == ADAM:
+        a, b, other = tl.load(row + A), tl.load(row + B), address_of(table, matrix, V, start)
+    else:
+        a, b = tl.load(row + OF_MOMENTUM), tl.load(row + OF_GRADIENT)
+        other = address_of(table, matrix, G, start)
     low = tl.load(search + matrix * SEARCH_COLUMNS + LOW).to(tl.int32)
     high = tl.load(search + matrix * SEARCH_COLUMNS + HIGH).to(tl.int32)
     for k in range(0, TILE, BLOCK):
         offsets = k + tl.arange(0, BLOCK)
         ok = offsets < left
-        m = tl.load(at(m_at, offsets, ALIGNED), ok, 0.0)
-        v = tl.load(at(v_at, offsets, ALIGNED), ok, 0.0)
-        bits = magnitude(direction(m, v, a, b))
+        x = tl.zeros((BLOCK,), tl.float32)  # the gradient, or the second moment
+        m = x
+        if KIND != GRADIENT:
+            m = tl.load(at(m_at, offsets, ALIGNED), ok, 0.0)
+        if KIND != MOMENTUM:
+            x = tl.load(at(other, offsets, ALIGNED), ok, 0.0)
+        if KIND == ADAM:
+            bits = magnitude(direction(m, x, a, b))
+        else:
+            bits = magnitude(blend(m, x, a, b, KIND))
         ok = ok & (bits >= low) & (bits < high)
         tally += _tally(bits, ok, prefix, shift)
         if LAST:
@@ -102,7 +118,7 @@ def _digit_anew(
 @triton.jit(do_not_specialize=["shift"])
 def digit(
     table, constants, tiles, search, histogram, kept, kept_counts, shift,
-    LAST: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr, ROOM: tl.constexpr,
+    KIND: tl.constexpr, LAST: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr, ROOM: tl.constexpr,
 ):  # fmt: skip
     """Add this tile's counts of the digit at `shift` to its matrix's histogram, of what the chosen bins hold so far.
 
@@ -124,11 +140,11 @@ def digit(
                 least = tl.minimum(least, tl.where(ok & ((bits >> 8) > prefix), bits, LARGEST))
     elif is_aligned(table, matrix, left):
         tally, least = _digit_anew(
-            table, constants, search, matrix, start, left, prefix, shift, tally, least, LAST, True, TILE, BLOCK
+            table, constants, search, matrix, start, left, prefix, shift, tally, least, KIND, LAST, True, TILE, BLOCK
         )
     else:
         tally, least = _digit_anew(
-            table, constants, search, matrix, start, left, prefix, shift, tally, least, LAST, False, TILE, BLOCK
+            table, constants, search, matrix, start, left, prefix, shift, tally, least, KIND, LAST, False, TILE, BLOCK
         )
     tl.atomic_add(histogram + matrix * BINS + tl.arange(0, BINS), tally.to(tl.int64), mask=tally > 0, sem="relaxed")
     if LAST:

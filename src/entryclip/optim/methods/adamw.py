@@ -13,7 +13,7 @@ from ..capture import place_counter_
 from ..direction import Direction
 from ..groups import Group, ParameterState, check_torch_flags, clips
 from ..kernels.adamw import FusedAdamW
-from ..kernels.backends import backend_for
+from ..kernels.backends import load_backends
 from ..kernels.cpu import load_library
 from ..staged import Staged
 from .method import Method, chosen, defaults_of, register
@@ -35,11 +35,9 @@ class AdamWMethod(Method):
         if not group["eps"] >= 0:
             raise ValueError(f"eps must be >= 0, got {group['eps']}")
         if group["fused"]:
-            devices = {p.device.type for p in group["params"]}
-            if "cpu" in devices:
+            if any(p.is_cpu for p in group["params"]):
                 load_library()  # compiles here, not in the first step, and says so where there is no compiler
-            for device in sorted(devices):
-                backend_for(device)  # warns here, not in the first step, where there is no kernel
+            load_backends(group["params"])
 
     def make_buffers_(self, w: Tensor, state: ParameterState, group: Group) -> None:
         place_counter_(state, w, group)

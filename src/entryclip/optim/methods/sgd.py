@@ -1,5 +1,6 @@
 """Stochastic gradient descent with momentum, as torch.optim.SGD, with clips."""
 
+import warnings
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -8,6 +9,8 @@ from torch import Tensor
 from ...clip import Clip
 from ..direction import Direction
 from ..groups import Group, ParameterState, check_torch_flags
+from ..kernels.backends import load_backends
+from ..kernels.momentum import FusedSGD
 from ..staged import Staged
 from .method import Method, chosen, defaults_of, register
 
@@ -17,6 +20,7 @@ class SGDMethod(Method):
 
     name: ClassVar[str] = "sgd"
     buffers: ClassVar[tuple[str, ...]] = ("momentum_buffer",)
+    kernel = FusedSGD
 
     def options(self) -> Group:
         return defaults_of(SGD.__init__)
@@ -26,6 +30,10 @@ class SGDMethod(Method):
             raise ValueError(f"momentum must be >= 0, got {group['momentum']}")
         if group["nesterov"] and (group["momentum"] <= 0 or group["dampening"] != 0):
             raise ValueError("nesterov needs a momentum above 0 and no dampening")
+        if group["fused"]:
+            load_backends(group["params"])
+            if any(p.is_cpu for p in group["params"]):
+                warnings.warn("fused=True has no kernel for SGD on a CPU: the plain step is taken there", stacklevel=4)
 
     def update_(self, g: Tensor, w: Tensor, state: ParameterState, group: Group) -> None:
         if group["momentum"] == 0:
@@ -99,5 +107,5 @@ class SGD(Staged):
         clip_vectors: bool = False,
         fp32_state: bool = False,
     ):
-        check_torch_flags(differentiable=differentiable, fused=fused)
+        check_torch_flags(differentiable=differentiable)
         super().__init__(params, chosen(defaults_of(SGD.__init__), locals()))
