@@ -117,7 +117,7 @@ class Directions:
         self.p, self.g = [placed(torch.zeros_like(x)) for x in xs], [placed(torch.zeros_like(x)) for x in xs]
         self.xs, self.q, count = xs, q, len(xs)
         bindings = [
-            types.SimpleNamespace(w=p, m=m, v=v, addresses=(p.data_ptr(), m.data_ptr(), v.data_ptr()))
+            types.SimpleNamespace(w=p, m=m, v=v, half=None, addresses=(p.data_ptr(), m.data_ptr(), v.data_ptr()))
             for p, m, v in zip(self.p, self.m, self.v, strict=True)
         ]
         sizes = np.array([x.numel() for x in xs], np.int64)

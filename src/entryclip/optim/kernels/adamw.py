@@ -17,7 +17,7 @@ from ...thresholds import QuantileRule, State, Step
 from ..groups import HALF, Group, ParameterState, clips, layout_of
 from ..stages import stage_memory
 from .backends import backend_for
-from .binding import as_plain, bind, is_plain, is_readable
+from .binding import as_plain, bind, is_half_of, is_plain, is_readable
 from .plan import OPERATORS, AdamConstants, Backend, KernelPlan, ThresholdSource
 
 _OPTIONS = ("post", "amsgrad", "clip_vectors", "blocks", "transposed", "flatten", "nonfinite", "fp32_state")
@@ -48,12 +48,18 @@ class FusedAdamW:
         self._states = [states[i] for i in self._taken]  # also where a state is another object with the same tensors
         return self._taken
 
+    @property
+    def takes_half(self) -> bool:
+        """Whether the kernel reads half gradients, and writes the half parameters whose fp32 copies are its weights."""
+        return self._backend is not None and self._backend.takes_half
+
     def step_(self, gradients: list[Tensor], group: Group) -> None:
         """Step the bound parameters with these gradients, one for each."""
         plan = self._plan
         if self._backend is None or not plan.bindings:
             return
-        plan.gradients = [as_plain(g, each.w) for g, each in zip(gradients, plan.bindings, strict=True)]
+        half = self.takes_half
+        plan.gradients = [as_plain(g, each.w, half) for g, each in zip(gradients, plan.bindings, strict=True)]
         plan.constants = self._constants(group)
         when = Step(lr=float(group["lr"]))
         if self._rule is not None:
@@ -70,7 +76,8 @@ class FusedAdamW:
             return False
         if any(not _takes_gradient(params[i], group) for i in self._taken):
             return False
-        return all(each.holds(weights[i], states[i]) for i, each in zip(self._taken, self._plan.bindings, strict=True))
+        bound = zip(self._taken, self._plan.bindings, strict=True)
+        return all(each.holds(params[i], weights[i], states[i]) for i, each in bound)
 
     def _make_plan(self, weights: list[Tensor], states: list[ParameterState], group: Group) -> None:
         """Put the matrices of all supported parameters into one table, the clipped ones first."""
@@ -94,13 +101,15 @@ class FusedAdamW:
         clipped = [w for w in taken if clips(group, "post", w)]
         self._states = [states[i] for i in self._taken]
         views = self._gather_memory(clipped, counts, group, backend.uses_torch)
-        bindings = [bind(w, state, memory) for w, state, memory in zip(taken, self._states, views, strict=True)]
+        params = [self._params[i] for i in self._taken]
+        bindings = [bind(*each) for each in zip(params, taken, self._states, views, strict=True)]
         self._plan = KernelPlan(
             bindings, owner, (np.arange(len(owner)) - first) * sizes, sizes, sum(counts[: len(clipped)])
         )
         if clipped:
             rule: QuantileRule = group["post"].rule
             self._rule, self._plan.operator, self._plan.q = rule, OPERATORS[group["post"].operator], rule.level
+            self._plan.preserve_rms = group["post"].preserve_rms
             self._ones = np.ones((self._plan.clipped, 1, 1), np.float32)
             if backend.uses_torch and rule.has_memory:
                 self._ones = torch.from_numpy(self._ones).to(device)
@@ -159,13 +168,15 @@ def _supports(p: Tensor, w: Tensor, state: ParameterState, group: Group, backend
     m, v = state["exp_avg"], state["exp_avg_sq"]
     if not (is_plain(w) and is_plain(m) and is_plain(v) and w.device == m.device == v.device):
         return False
-    if not _takes_gradient(p, group):
+    if not _takes_gradient(p, group) or (p is not w and not is_half_of(p, w)):
         return False
     if not clips(group, "post", w):
         return True
     clip: Clip = group["post"]
     count, n = _matrices(w, group)
-    known = clip.operator in OPERATORS and isinstance(clip.rule, QuantileRule) and not clip.preserve_rms
+    known = clip.operator in OPERATORS and isinstance(clip.rule, QuantileRule)
+    if clip.preserve_rms and not backend.preserves_rms:
+        return False
     return known and layout_of(group).is_contiguous() and (count == 1 or n >= backend.smallest_in_batch)
 
 
@@ -174,7 +185,7 @@ def _takes_gradient(p: Tensor, group: Group) -> bool:
     g = p.grad
     assert g is not None
     if group["fp32_state"] and g.dtype in HALF:
-        return type(g) is Tensor and g.layout is torch.strided and g.is_contiguous()
+        return is_plain(g, HALF)
     return is_plain(g)
 
 

@@ -96,6 +96,8 @@ class CPUBackend:
 
     uses_torch: ClassVar[bool] = False
     smallest_in_batch: ClassVar[int] = 1 << 12
+    takes_half: ClassVar[bool] = False
+    preserves_rms: ClassVar[bool] = False
 
     def __init__(self, plan: KernelPlan):
         self._jobs = np.zeros(len(plan.owner), JOB)

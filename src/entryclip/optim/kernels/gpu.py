@@ -3,21 +3,18 @@
 A launch covers all matrices of a group. Nothing is read back from the device, so the host never waits for it.
 """
 
-import inspect
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-import triton
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...quantiles import triton_digits as digits
+from ...quantiles.gpu import PRECISIONS
 from . import triton_kernels as kernels
 from . import triton_search as searching
 from .plan import KernelPlan, ThresholdSource
-
-if "mask" not in inspect.signature(triton.language.histogram).parameters:
-    raise ImportError(f"Triton {triton.__version__} is too old, 3.4 or newer is needed: its histogram takes no mask")
 
 _SHIFTS = (24, 16, 8, 0)  # of the digits of a magnitude's bit pattern, the highest first
 _TABLE, _CONSTANTS = kernels.TABLE_COLUMNS.value, kernels.CONSTANT_COLUMNS.value
@@ -27,18 +24,20 @@ class GPUBackend:
     """Carries out the plans of one group on a device by Triton's kernels.
 
     An exact quantile takes eleven launches whatever the number of matrices, a threshold that is known before the step
-    one. Results are the same to the bit in every run.
+    one; a clip that keeps the root mean square one more. Results are the same to the bit in every run.
     """
 
     uses_torch: ClassVar[bool] = True
     smallest_in_batch: ClassVar[int] = 1
+    takes_half: ClassVar[bool] = True
+    preserves_rms: ClassVar[bool] = True
     tile = 8192  # entries that one program works on; below 2^15, for its counts share a register
     block = 1024 if torch.version.hip else 512  # entries that it holds at a time: four, 16 bytes, for each thread
     warps = 4
 
     def __init__(self, plan: KernelPlan):
         self._device = plan.bindings[0].w.device
-        self._step = _StepTables(plan)
+        self._step = _StepTables(plan, self.tile)
         self._room = max(self.tile // 16, 1)  # magnitudes that a tile can keep; more are made anew
         tiles = [(row, part) for row, n in enumerate(plan.size) for part in range(-(-int(n) // self.tile))]
         self._tiles = self._upload(np.array(tiles, np.int32).reshape(-1, 2))
@@ -46,38 +45,57 @@ class GPUBackend:
         self._source = b""  # the sources for which `_ready` holds
         self._ready = torch.ones(len(plan.owner), dtype=torch.int32, device=self._device)
         self._make_search(plan)
+        self._make_norms(plan)
 
     def run(self, plan: KernelPlan) -> Tensor:
         """Do the step: see `plan.Backend`."""
         self._tables = self._step.views(self._upload(self._step.fill(plan)))
         self._set_ready(plan)
-        on_device = isinstance(plan.threshold, Tensor)
-        self._walk(plan, _vector(plan.threshold) if on_device else self._tables.thresholds, update=True)
+        on_device = isinstance(plan.threshold, Tensor)  # the rule has memory, and `move` follows
+        thresholds = _vector(plan.threshold) if on_device else self._tables.thresholds
+        is_known = on_device or bool((plan.source == ThresholdSource.KNOWN).any())
+        measures = plan.preserve_rms and is_known
+        self._walk(plan, thresholds, update=True, rms=kernels.MEASURE if measures else kernels.NO_RMS)
         if plan.q is None or not plan.clipped:
-            return torch.zeros(plan.clipped, device=self._device)
-        self._select(plan)
-        if not on_device:
-            self._walk(plan, self._thresholds, update=False)
-        return self._estimates[:, kernels.QUANTILE.value]
+            quantiles = torch.zeros(plan.clipped, device=self._device)
+        else:
+            self._select(plan)
+            quantiles, thresholds = self._estimates[:, kernels.QUANTILE.value], self._thresholds
+        if plan.clipped and not on_device and (plan.preserve_rms or not is_known):
+            self._move(plan, thresholds, is_measured=is_known)
+        return quantiles
 
     def move(self, plan: KernelPlan, thresholds: Tensor) -> None:
         """Move the matrices whose threshold was awaited: see `plan.Backend`."""
-        self._walk(plan, _vector(thresholds), update=False)
+        self._move(plan, _vector(thresholds))
+
+    def _move(self, plan: KernelPlan, thresholds: Tensor, *, is_measured: bool = False) -> None:
+        """Move the clipped matrices that have not moved yet; `is_measured` says whether all their norms are there."""
+        if plan.preserve_rms and not is_measured:
+            self._walk(plan, thresholds, rms=kernels.MEASURE)
+        self._walk(plan, thresholds, rms=kernels.RESTORE if plan.preserve_rms else kernels.NO_RMS)
 
     def _make_search(self, plan: KernelPlan) -> None:
         """Allocate what the search for quantiles keeps on the device. Without a guess a bracket is empty."""
         count = plan.clipped if plan.q is not None else 0
         new: Any = {"device": self._device}
         self._search = torch.zeros(count, kernels.SEARCH_COLUMNS.value, dtype=torch.int64, **new)
-        self._search[:, kernels.LOW.value : kernels.HIGH.value + 1] = kernels.LARGEST.value
+        self._search[:, kernels.LOW.value : kernels.HIGH.value + 1] = digits.LARGEST.value
         self._estimates = torch.zeros(count, kernels.ESTIMATE_COLUMNS.value, dtype=torch.float64, **new)
         self._estimates[:, kernels.WIDTH.value] = kernels.WIDEST.value
-        self._histogram = torch.zeros(count, kernels.BINS.value, dtype=torch.int64, **new)
+        self._histogram = torch.zeros(count, digits.BINS.value, dtype=torch.int64, **new)
         self._thresholds = torch.zeros(count, dtype=torch.float32, **new)
         self._level = torch.full((1,), plan.q or 0.0, dtype=torch.float64, **new)
         programs = self._clipped_tiles if count else 0
         self._kept = torch.empty(programs * self._room, dtype=torch.int32, **new)
         self._kept_counts = torch.zeros(programs, dtype=torch.int32, **new)
+
+    def _make_norms(self, plan: KernelPlan) -> None:
+        """Allocate what keeping the root mean square needs on the device: see triton_norms.py."""
+        matrices, tiles = (plan.clipped, self._clipped_tiles) if plan.preserve_rms else (0, 0)
+        self._partials = torch.zeros(tiles, 2, dtype=torch.float64, device=self._device)
+        self._factors = torch.zeros(matrices, 2, dtype=torch.float32, device=self._device)
+        self._arrivals = torch.zeros(matrices, dtype=torch.int32, device=self._device)
 
     def _set_ready(self, plan: KernelPlan) -> None:
         """Mark the matrices that move in the first walk. Matrices that are not clipped always do."""
@@ -89,19 +107,22 @@ class GPUBackend:
             ready[: plan.clipped] = plan.source == ThresholdSource.KNOWN
             self._ready = self._upload(ready)
 
-    def _walk(self, plan: KernelPlan, thresholds: Tensor, *, update: bool) -> None:
-        """Launch one pass over the matrices: of all with `update`, else of those that have not moved yet."""
+    def _walk(self, plan: KernelPlan, thresholds: Tensor, *, rms: Any, update: bool = False) -> None:
+        """Launch one pass over the matrices: of all with `update`, else of clipped ones."""
         tables = self._tables
         programs = len(self._tiles) if update else self._clipped_tiles
         arrays = (self._ready, thresholds, self._search, self._kept, self._kept_counts)
+        norms = (self._partials, self._factors, self._arrivals)
         self._launch(
             kernels.walk,
             programs,
-            *(tables.addresses, tables.constants, self._tiles, *arrays, plan.clipped),
+            *(tables.addresses, tables.constants, self._tiles, *arrays, *norms, plan.clipped),
             UPDATE=update,
             LOOK=update and plan.q is not None,
             OPERATOR=int(plan.operator),
             LIMITS=not plan.propagate,
+            RMS=rms.value,
+            HALF=self._step.has_half,
             **{"TILE": self.tile, "BLOCK": self.block, "ROOM": self._room},
         )
 
@@ -142,7 +163,7 @@ class _Views(NamedTuple):
 class _StepTables:
     """The numbers that the kernels need anew in each step, in one array of bytes: a single copy to the device."""
 
-    def __init__(self, plan: KernelPlan):
+    def __init__(self, plan: KernelPlan, tile: int):
         rows, clipped = len(plan.owner), plan.clipped
         sizes = [8 * _TABLE * rows, 8 * clipped, 4 * _CONSTANTS * rows, 4 * clipped]  # bytes, in the order of _Views
         self._parts = []
@@ -151,27 +172,38 @@ class _StepTables:
             self._parts.append(slice(start, start + size))
             start += -(-size // 16) * 16  # each part at a multiple of 16 bytes: Triton compiles anew for any other
         self._bytes = np.zeros(start, np.uint8)
+        self.has_half = False  # whether a gradient or a parameter is in half precision
         first, second, third, fourth = (self._bytes[part] for part in self._parts)
         self._addresses = first.view(np.int64).reshape(rows, _TABLE)
         self._multiples, self._thresholds = second.view(np.float64), fourth.view(np.float32)
         self._constants = third.view(np.float32).reshape(rows, _CONSTANTS)
-        self._offset = 4 * plan.start
         own = np.array([each.addresses for each in plan.bindings], np.int64).reshape(-1, 3)
         for column, addresses in zip((kernels.P, kernels.M, kernels.V), own.T, strict=True):
-            self._addresses[:, column.value] = addresses[plan.owner] + self._offset
+            self._addresses[:, column.value] = addresses[plan.owner] + 4 * plan.start
         self._addresses[:, kernels.N.value] = plan.size
+        tiles = -(-plan.size // tile)
+        self._addresses[:, kernels.FIRST_TILE.value] = np.cumsum(tiles) - tiles
+        self._place(plan, kernels.H, kernels.H_PRECISION, [each.w if each.half is None else each.half for each in plan.bindings])
 
     def fill(self, plan: KernelPlan) -> NDArray[np.uint8]:
         """Write this step's gradients, constants and thresholds, as far as the host has them."""
         table = self._addresses
-        table[:, kernels.G.value] = np.array([g.data_ptr() for g in plan.gradients])[plan.owner] + self._offset
-        of_entries = table[:, [column.value for column in (kernels.P, kernels.G, kernels.M, kernels.V)]]
+        self._place(plan, kernels.G, kernels.G_PRECISION, plan.gradients)
+        of_entries = table[:, [column.value for column in (kernels.P, kernels.G, kernels.M, kernels.V, kernels.H)]]
         table[:, kernels.IS_ALIGNED.value] = (of_entries % 16 == 0).all(1)
+        self.has_half = bool(table[:, [kernels.G_PRECISION.value, kernels.H_PRECISION.value]].any())
         constants = np.array(plan.constants, np.float32)
         self._constants[:] = constants if len(constants) == 1 else constants[plan.owner]
         if plan.clipped and not isinstance(plan.threshold, Tensor):
             self._multiples[:], self._thresholds[:] = plan.multiple, plan.threshold
         return self._bytes
+
+    def _place(self, plan: KernelPlan, column: Any, precision: Any, tensors: list[Tensor]) -> None:
+        """Write the addresses of the matrices in `tensors`, one for each binding, and their precisions."""
+        sizes = np.array([t.element_size() for t in tensors])[plan.owner]
+        addresses = np.array([t.data_ptr() for t in tensors], np.int64)[plan.owner]
+        self._addresses[:, column.value] = addresses + sizes * plan.start
+        self._addresses[:, precision.value] = np.array([PRECISIONS[t.dtype].value for t in tensors])[plan.owner]
 
     def views(self, uploaded: Tensor) -> _Views:
         """Return the tables in the uploaded array."""

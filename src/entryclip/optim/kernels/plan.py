@@ -67,8 +67,9 @@ class KernelPlan:
     operator: Operator = Operator.NONE
     q: float | None = None  # the level of the quantile of the non-zero |u| that is asked for, if any
     propagate: bool = True  # a non-finite u comes out NaN, whatever the operator's limit
+    preserve_rms: bool = False  # each clipped matrix is scaled back to the root mean square of its u
     # What changes from step to step.
-    gradients: list[Tensor] = field(default_factory=list)  # contiguous fp32, one per binding
+    gradients: list[Tensor] = field(default_factory=list)  # contiguous, one per binding; fp32, or half where the backend takes it
     constants: list[AdamConstants] = field(default_factory=list)  # one per binding, or a single one for all
     # Of each clipped matrix: numpy arrays, or torch tensors on the device where the rule's memory is there.
     source: Array = field(default_factory=lambda: np.zeros(0, np.int64))  # of `ThresholdSource`
@@ -83,6 +84,8 @@ class Backend(Protocol):
     # need not wait for them; else they are numpy arrays, whose small operations cost less.
     uses_torch: ClassVar[bool]
     smallest_in_batch: ClassVar[int]  # entries of a matrix below which a batch of them is left to the plain path
+    takes_half: ClassVar[bool]  # reads gradients in half precision, and writes the half parameters of fp32 weights
+    preserves_rms: ClassVar[bool]  # carries out plans with `preserve_rms`
 
     def __init__(self, plan: KernelPlan): ...
 
@@ -102,6 +105,8 @@ class FusedStep(Protocol):
     """The fused step of one param group, kept from step to step; nothing of it is saved in a checkpoint."""
 
     rest: list[Tensor]  # the parameters of the last `bind` that the kernel does not support
+    # Whether gradients may be in half precision, and parameters in it, whose fp32 copies are the weights, are written.
+    takes_half: bool
 
     def bind(
         self, params: list[Tensor], weights: list[Tensor], states: list[ParameterState], group: Group
