@@ -33,8 +33,8 @@ def quantile_of_rows(x: Tensor, q: float, nonzero: bool, *, tile: int = TILE, th
     raw, (count, n) = raw_bits(x), x.shape
     parts = -(-n // tile)
     new: Any = {"device": x.device}
-    rows = torch.zeros(count, kernels.ROW_COLUMNS.value + kernels.BINS.value, dtype=torch.int64, **new)
-    found, histogram = rows.view(-1).split([count * kernels.ROW_COLUMNS.value, count * kernels.BINS.value])
+    histogram = torch.zeros(count, kernels.BINS.value + kernels.ROW_COLUMNS.value, dtype=torch.int64, **new).view(-1)
+    found = histogram[count * kernels.BINS.value :]  # both in one array: a single launch fills them with zeros
     values = torch.empty(count, dtype=torch.float32, **new)
     shape = {"TILE": tile, "BLOCK": min(threads * 16 // x.element_size(), tile), "ALIGNED": is_aligned(raw)}
     level = struct.unpack("q", struct.pack("d", q))[0]

@@ -138,7 +138,7 @@ def _nvidia(made):
         code = _tool("nvdisasm", file.name)
     spills = len(re.findall(r"\b(?:STL|LDL)\b", code))
     ptx = made.asm["ptx"]
-    counts = [len(re.findall(rf"{kind}\.global[^;]*\.v{n}\.b{32 if n == 4 else 32}", ptx)) for n in (4, 2) for kind in ("ld", "st")]
+    counts = [len(re.findall(rf"{kind}\.global[^;]*\.v{n}\.b32", ptx)) for n in (4, 2) for kind in ("ld", "st")]
     return Compiled(int(re.search(r"REG:(\d+)", usage)[1]), spills, *counts)
 
 
@@ -146,7 +146,9 @@ def _amd(made):
     code = made.asm["amdgcn"]
     registers, spills = (int(re.search(rf"\.{key}:\s+(\d+)", code)[1]) for key in ("vgpr_count", "vgpr_spill_count"))
     counts = [
-        len(re.findall(rf"(?:global|flat|buffer)_{kind}_dwordx{n}\b", code)) for n in (4, 2) for kind in ("load", "store")
+        len(re.findall(rf"(?:global|flat|buffer)_{kind}_dwordx{n}\b", code))
+        for n in (4, 2)
+        for kind in ("load", "store")
     ]
     return Compiled(registers, spills, *counts)
 

@@ -56,13 +56,9 @@ def is_half_of(p: Tensor, w: Tensor) -> bool:
 
 
 def is_plain(t: Tensor, dtypes: tuple[torch.dtype, ...] = (torch.float32,)) -> bool:
-    """Tell whether `t` is an ordinary contiguous tensor, of fp32 or `dtypes`: its memory holds its entries as they are."""
+    """Tell whether `t` is an ordinary contiguous tensor of these dtypes, whose memory holds its entries as they are."""
     return (
-        type(t) in _PLAIN
-        and t.dtype in dtypes
-        and t.layout is torch.strided
-        and t.is_contiguous()
-        and not t.is_neg()
+        type(t) in _PLAIN and t.dtype in dtypes and t.layout is torch.strided and t.is_contiguous() and not t.is_neg()
     )
 
 

@@ -183,7 +183,10 @@ class _StepTables:
         self._addresses[:, kernels.N.value] = plan.size
         tiles = -(-plan.size // tile)
         self._addresses[:, kernels.FIRST_TILE.value] = np.cumsum(tiles) - tiles
-        self._place(plan, kernels.H, kernels.H_PRECISION, [each.w if each.half is None else each.half for each in plan.bindings])
+        self._addresses[:, kernels.TILES.value] = tiles
+        self._place(
+            plan, kernels.H, kernels.H_PRECISION, [each.w if each.half is None else each.half for each in plan.bindings]
+        )
 
     def fill(self, plan: KernelPlan) -> NDArray[np.uint8]:
         """Write this step's gradients, constants and thresholds, as far as the host has them."""

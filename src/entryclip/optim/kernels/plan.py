@@ -69,7 +69,9 @@ class KernelPlan:
     propagate: bool = True  # a non-finite u comes out NaN, whatever the operator's limit
     preserve_rms: bool = False  # each clipped matrix is scaled back to the root mean square of its u
     # What changes from step to step.
-    gradients: list[Tensor] = field(default_factory=list)  # contiguous, one per binding; fp32, or half where the backend takes it
+    gradients: list[Tensor] = field(
+        default_factory=list
+    )  # contiguous, one per binding; fp32, or half where the backend takes it
     constants: list[AdamConstants] = field(default_factory=list)  # one per binding, or a single one for all
     # Of each clipped matrix: numpy arrays, or torch tensors on the device where the rule's memory is there.
     source: Array = field(default_factory=lambda: np.zeros(0, np.int64))  # of `ThresholdSource`
@@ -105,8 +107,11 @@ class FusedStep(Protocol):
     """The fused step of one param group, kept from step to step; nothing of it is saved in a checkpoint."""
 
     rest: list[Tensor]  # the parameters of the last `bind` that the kernel does not support
-    # Whether gradients may be in half precision, and parameters in it, whose fp32 copies are the weights, are written.
-    takes_half: bool
+
+    @property
+    def takes_half(self) -> bool:
+        """Whether the kernel reads half gradients, and writes the half parameters whose fp32 copies are its weights."""
+        ...
 
     def bind(
         self, params: list[Tensor], weights: list[Tensor], states: list[ParameterState], group: Group

@@ -5,8 +5,8 @@
     digit    count eight bits of the bit patterns of |u|: of the magnitudes that `walk` kept, or of u made anew
     choose   per matrix: go into the bin that holds the rank; after the last digit the quantile itself
 
-The last three are in triton_search.py. Where a clip is to keep the root mean square, `walk` also makes the sums of squares
-of u before and after the clip (triton_norms.py) in a pass before the one that moves the weights.
+The last three are in triton_search.py. Where a clip is to keep the root mean square, `walk` sums the squares of u
+before and after the clip (triton_norms.py) in a pass before the one that moves the weights.
 
 A matrix is cut into tiles of TILE entries; program i works on tile i. Every pass makes the same u to the bit: the
 operations are written out and launched without fusion into others. Sums over programs are integers, and a tile keeps
@@ -16,14 +16,16 @@ its magnitudes in room of its own, so that the order of the programs changes not
 import triton
 import triton.language as tl
 
-from ...quantiles.triton_digits import LARGEST, at, magnitude
-from .triton_norms import add_squares, restore_norm, squares
+from ...quantiles.triton_digits import at, magnitude
+from .triton_norms import add_up_if_last, restore_norm, squares
 from .triton_precision import load_widened, store_rounded, width_of
 
 # Columns of `table`, one row of 64-bit integers per matrix: addresses, number of entries, whether all are aligned; then
-# the half-precision parameter whose fp32 copy P is, the precisions of it (FP32 where there is none) and of the gradient,
-# and the first of the matrix's tiles.
-P, G, M, V, N, IS_ALIGNED, H, H_PRECISION, G_PRECISION, FIRST_TILE, TABLE_COLUMNS = (tl.constexpr(i) for i in range(11))
+# the address of the half-precision parameter whose fp32 copy is at P, its precision (FP32 where there is none) and the
+# gradient's, and the first and the number of the matrix's tiles.
+P, G, M, V, N, IS_ALIGNED, H, H_PRECISION, G_PRECISION, FIRST_TILE, TILES, TABLE_COLUMNS = (
+    tl.constexpr(i) for i in range(12)
+)
 # Columns of `constants`, one row of fp32 per matrix: the fields of plan.AdamConstants in their order.
 SIGN, BETA1, FRESH1, BETA2, FRESH2, A, B, DECAY, LR, CONSTANT_COLUMNS = (tl.constexpr(i) for i in range(10))
 # Columns of `search`, one row of 64-bit integers per clipped matrix. LOW and HIGH are the bracket, as bit patterns.
@@ -116,7 +118,7 @@ def _store_weights(table, matrix, start, offsets, w, ok, HALF: tl.constexpr, ALI
 
 @triton.jit
 def _walk_tile(
-    table, constants, thresholds, search, kept, kept_counts, partials, factors, arrivals, matrix, start, left,
+    table, constants, thresholds, search, kept, kept_counts, partials, factors, matrix, start, left,
     moves, measures, is_clipped,
     UPDATE: tl.constexpr, LOOK: tl.constexpr, OPERATOR: tl.constexpr, LIMITS: tl.constexpr, RMS: tl.constexpr,
     HALF: tl.constexpr, ALIGNED: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr, ROOM: tl.constexpr,
@@ -182,11 +184,9 @@ def _walk_tile(
             tl.atomic_max(found + TOP, tl.max(top, 0).to(tl.int64), sem="relaxed")
     if RMS == MEASURE:
         if measures:
-            first = tl.load(table + matrix * TABLE_COLUMNS + FIRST_TILE)
-            tiles = tl.cdiv(tl.load(table + matrix * TABLE_COLUMNS + N), TILE)
-            add_squares(
-                partials + 2 * first, start // TILE, tiles, arrivals + matrix, factors + 2 * matrix, before, after
-            )
+            tile = tl.load(table + matrix * TABLE_COLUMNS + FIRST_TILE) + start // TILE
+            tl.store(partials + 2 * tile, tl.sum(before, 0))
+            tl.store(partials + 2 * tile + 1, tl.sum(after, 0))
 
 
 @triton.jit(do_not_specialize=["clipped"])
@@ -214,13 +214,19 @@ def walk(
         moves = RMS != MEASURE
     if works & is_aligned(table, matrix, left):
         _walk_tile(
-            table, constants, thresholds, search, kept, kept_counts, partials, factors, arrivals, matrix, start, left,
+            table, constants, thresholds, search, kept, kept_counts, partials, factors, matrix, start, left,
             moves, measures, is_clipped,
             UPDATE, LOOK, OPERATOR, LIMITS, RMS, HALF, True, TILE, BLOCK, ROOM,
         )  # fmt: skip
     elif works:
         _walk_tile(
-            table, constants, thresholds, search, kept, kept_counts, partials, factors, arrivals, matrix, start, left,
+            table, constants, thresholds, search, kept, kept_counts, partials, factors, matrix, start, left,
             moves, measures, is_clipped,
             UPDATE, LOOK, OPERATOR, LIMITS, RMS, HALF, False, TILE, BLOCK, ROOM,
         )  # fmt: skip
+    if RMS == MEASURE:
+        if works & measures:
+            row = table + matrix * TABLE_COLUMNS
+            add_up_if_last(
+                partials + 2 * tl.load(row + FIRST_TILE), tl.load(row + TILES), arrivals + matrix, factors + 2 * matrix
+            )

@@ -20,23 +20,21 @@ def squares(x, ok):
 
 
 @triton.jit
-def add_squares(partials, tile, tiles, arrived, factor, before, after):
-    """Write a tile's sums of squares before and after the clip; the last tile to come makes the matrix's factor.
+def add_up_if_last(partials, tiles, arrived, factor):
+    """Announce that this program has written its tile's sums; the last of a matrix makes the matrix's factor.
 
-    partials    two sums for each of the matrix's tiles, of which this is number `tile` of `tiles`
-    arrived     how many tiles have come so far: 0 before the first and after the last
+    partials    the sums before and after the clip of each of the matrix's tiles, whose number is `tiles`
+    arrived     how many of them have been announced: 0 before the first and after the last
     """
-    tl.store(partials + 2 * tile, tl.sum(before, 0))
-    tl.store(partials + 2 * tile + 1, tl.sum(after, 0))
-    earlier = tl.atomic_add(arrived, 1, sem="acq_rel")  # after the sums above are there for all to see
+    earlier = tl.atomic_add(arrived, 1, sem="acq_rel")  # whoever sees this count sees the sums as well
     if earlier == tiles - 1:
         tl.store(arrived, 0)
         lanes = tl.arange(0, LANES)
-        total, clipped = tl.zeros((LANES,), tl.float64), tl.zeros((LANES,), tl.float64)
-        for k in range(0, tiles, LANES):
-            total += tl.load(partials + 2 * (k + lanes), k + lanes < tiles, 0.0)
-            clipped += tl.load(partials + 2 * (k + lanes) + 1, k + lanes < tiles, 0.0)
-        _write_factor(factor, tl.sum(total, 0), tl.sum(clipped, 0))
+        before, after = tl.zeros((LANES,), tl.float64), tl.zeros((LANES,), tl.float64)
+        for k in range(0, tiles.to(tl.int32), LANES):
+            before += tl.load(partials + 2 * (k + lanes), k + lanes < tiles, 0.0)
+            after += tl.load(partials + 2 * (k + lanes) + 1, k + lanes < tiles, 0.0)
+        _write_factor(factor, tl.sum(before, 0), tl.sum(after, 0))
 
 
 @triton.jit
