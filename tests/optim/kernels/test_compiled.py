@@ -8,7 +8,7 @@ pytest.importorskip("triton", reason="the kernels for GPUs are written in Triton
 if os.environ.get("TRITON_INTERPRET") == "1":
     pytest.skip("nothing is compiled while TRITON_INTERPRET=1", allow_module_level=True)
 
-from compiled import TARGETS, VARIANTS, VECTORS, compile_variant
+from compiled import HALF_VECTORS, TARGETS, VARIANTS, VECTORS, compile_variant
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -21,3 +21,7 @@ def test_code(name, target):
         loads, stores = VECTORS[name]  # on AMD the constants of a matrix are loaded by vectors, too
         assert made.loads == loads if target.startswith("sm") else made.loads >= loads
         assert made.stores == stores
+    if name in HALF_VECTORS:
+        loads, stores = HALF_VECTORS[name]
+        assert made.half_loads == loads if target.startswith("sm") else made.half_loads >= loads
+        assert made.half_stores == stores if target.startswith("sm") else made.half_stores >= stores
