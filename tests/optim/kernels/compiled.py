@@ -93,7 +93,7 @@ VECTORS = {
     "count_digit, first; bf16": (1, 0),  # eight entries
     "count_digit, last; fp16": (1, 0),
 }
-# 64-bit loads and stores of the same, of gradients and parameters in bf16 and fp16.
+# 64-bit loads and stores of the same, of gradients and parameters in bf16 and fp16, of which there is one for each.
 HALF_VECTORS = {
     "walk: update, look, move; half": (2, 2),
     "walk: update, look, measure; half": (2, 2),

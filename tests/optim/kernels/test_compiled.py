@@ -22,6 +22,6 @@ def test_code(name, target):
         assert made.loads == loads if target.startswith("sm") else made.loads >= loads
         assert made.stores == stores
     if name in HALF_VECTORS:
-        loads, stores = HALF_VECTORS[name]
-        assert made.half_loads == loads if target.startswith("sm") else made.half_loads >= loads
-        assert made.half_stores == stores if target.startswith("sm") else made.half_stores >= stores
+        loads, stores = HALF_VECTORS[name]  # on AMD bf16 and fp16 may share an instruction
+        assert made.half_loads == loads if target.startswith("sm") else made.half_loads >= bool(loads)
+        assert made.half_stores == stores if target.startswith("sm") else made.half_stores >= 1

@@ -8,5 +8,5 @@ cpu.py       the backend for a CPU: adamw.c, its structures and passes
 brackets.py  where the CPU's kernel looks for quantiles
 compiler.py  compiles adamw.c at first use and keeps the library
 gpu.py       the backend for a GPU: tables, tiles and launches
-triton_kernels.py, triton_search.py   its kernels
+triton_kernels.py, triton_search.py, triton_norms.py, triton_precision.py   its kernels
 """

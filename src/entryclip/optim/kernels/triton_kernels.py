@@ -96,24 +96,10 @@ def _clip(u, c, OPERATOR: tl.constexpr, LIMITS: tl.constexpr):
 
 
 @triton.jit
-def _gradient(table, matrix, start, offsets, ok, HALF: tl.constexpr, ALIGNED: tl.constexpr):
-    """Load entries of the gradient as fp32; with HALF they may be stored in half precision."""
-    if HALF:
-        precision = tl.load(table + matrix * TABLE_COLUMNS + G_PRECISION)
-        first = tl.load(table + matrix * TABLE_COLUMNS + G) + start * width_of(precision)
-        return load_widened(first, precision, offsets, ok, ALIGNED)
-    else:
-        return tl.load(at(address_of(table, matrix, G, start), offsets, ALIGNED), ok, 0.0)
-
-
-@triton.jit
-def _store_weights(table, matrix, start, offsets, w, ok, HALF: tl.constexpr, ALIGNED: tl.constexpr):
-    """Store entries of the weights, and with HALF also in the half-precision parameter, if there is one."""
-    tl.store(at(address_of(table, matrix, P, start), offsets, ALIGNED), w, ok)
-    if HALF:
-        precision = tl.load(table + matrix * TABLE_COLUMNS + H_PRECISION)
-        first = tl.load(table + matrix * TABLE_COLUMNS + H) + start * width_of(precision)
-        store_rounded(first, precision, offsets, w, ok, ALIGNED)
+def _place(table, matrix, column, precision_column, start):
+    """Return where entry `start` of an array of any precision is, as an integer, and the precision."""
+    precision = tl.load(table + matrix * TABLE_COLUMNS + precision_column)
+    return tl.load(table + matrix * TABLE_COLUMNS + column) + start * width_of(precision), precision
 
 
 @triton.jit
@@ -127,9 +113,12 @@ def _walk_tile(
         left = left // 4 * 4  # as it is: the compiler now sees that no vector is cut
     row = constants + matrix * CONSTANT_COLUMNS
     a, b = tl.load(row + A), tl.load(row + B)
-    p = address_of(table, matrix, P, start)
+    p, g = address_of(table, matrix, P, start), address_of(table, matrix, G, start)
     m_at, v_at = address_of(table, matrix, M, start), address_of(table, matrix, V, start)
     c = tl.load(thresholds + matrix, mask=is_clipped, other=1.0)
+    if HALF:
+        first_g, g_precision = _place(table, matrix, G, G_PRECISION, start)
+        first_h, h_precision = _place(table, matrix, H, H_PRECISION, start)
     if LOOK:
         low = tl.load(search + matrix * SEARCH_COLUMNS + LOW, mask=is_clipped, other=0).to(tl.int32)
         high = tl.load(search + matrix * SEARCH_COLUMNS + HIGH, mask=is_clipped, other=0).to(tl.int32)
@@ -145,7 +134,10 @@ def _walk_tile(
         m = tl.load(at(m_at, offsets, ALIGNED), ok, 0.0)
         v = tl.load(at(v_at, offsets, ALIGNED), ok, 0.0)
         if UPDATE:
-            x = _gradient(table, matrix, start, offsets, ok, HALF, ALIGNED) * tl.load(row + SIGN)
+            if HALF:
+                x = load_widened(first_g, g_precision, offsets, ok, ALIGNED) * tl.load(row + SIGN)
+            else:
+                x = tl.load(at(g, offsets, ALIGNED), ok, 0.0) * tl.load(row + SIGN)
             d = x - m
             fresh = tl.load(row + FRESH1)
             m = tl.where(fresh < 0.5, tl.fma(fresh, d, m), tl.fma(-tl.load(row + BETA1), d, x))  # torch's lerp
@@ -172,7 +164,9 @@ def _walk_tile(
                 y = restore_norm(y, factors, matrix)
             w = tl.load(at(p, offsets, ALIGNED), ok, 0.0)
             w = tl.fma(-tl.load(row + LR), y, tl.load(row + DECAY) * w)
-            _store_weights(table, matrix, start, offsets, w, ok, HALF, ALIGNED)
+            tl.store(at(p, offsets, ALIGNED), w, ok)
+            if HALF:
+                store_rounded(first_h, h_precision, offsets, w, ok, ALIGNED)
     if LOOK:
         if is_clipped:
             found = search + matrix * SEARCH_COLUMNS
