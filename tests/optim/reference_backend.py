@@ -15,6 +15,7 @@ class ReferenceBackend:
     uses_torch = False
     smallest_in_batch = 1
     kinds = frozenset({DirectionKind.ADAM})
+    takes_half = preserves_rms = frozenset()
     plans = 0  # how many were carried out
 
     def __init__(self, plan):

@@ -9,11 +9,10 @@ import math
 import torch
 from torch import Tensor
 
-from ..arrays import dtype_name, on_device, wide_dtype
+from ..arrays import on_device, wide_dtype
 from ..clip import Clip
 from ..operators import match_norm, smooth_shrinkage
-from ..quantiles.device import select_on_device
-from ..quantiles.order import interpolate, raw_bits
+from ..quantiles.device import quantile_on_device
 from ..thresholds import QuantileRule, State, Step
 
 
@@ -48,4 +47,4 @@ def _quantile(size: Tensor, q: float | None) -> Tensor:
     if size.ndim > 1 and size.stride(-2) < size.stride(-1):
         size = size.mT  # in the order of memory: reshaping does not copy, and the order does not matter
     rows = size.reshape(math.prod(shape), -1)
-    return interpolate(select_on_device(raw_bits(rows), q, True), dtype_name(size)).to(wide).reshape(shape)
+    return quantile_on_device(rows, q, True, is_magnitude=True).to(wide).reshape(shape)

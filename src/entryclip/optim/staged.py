@@ -97,11 +97,18 @@ class Staged(torch.optim.Optimizer):
         for w, state in zip(weights, states, strict=True):
             method.make_buffers_(w, state, group)
         taken = kernel.bind(params, weights, states, group)
-        kernel.step_([self._clip("grad", params[i], gradient(params[i], group), group) for i in taken], group)
+        as_is = kernel.takes_half and group["grad"] is None
+        kernel.step_([self._gradient(params[i], group, as_is=as_is) for i in taken], group)
         for i in taken:
-            if weights[i] is not params[i]:
+            if weights[i] is not params[i] and not kernel.takes_half:
                 params[i].copy_(weights[i])
         return kernel.rest
+
+    def _gradient(self, p: Tensor, group: Group, *, as_is: bool = False) -> Tensor:
+        """Return the clipped gradient in the precision of the moments; `as_is` leaves one without a clip in its own."""
+        if as_is and p.grad is not None:
+            return p.grad
+        return self._clip("grad", p, gradient(p, group), group)
 
     def _step_together(self, params: list[Tensor], group: Group, method: Method) -> None:
         """Step parameters of one batch; their matrix signs are taken together."""
@@ -120,7 +127,7 @@ class Staged(torch.optim.Optimizer):
 
     def _advance(self, p: Tensor, group: Group, method: Method) -> Direction:
         """Take the clipped gradient into the moments and return the direction."""
-        g, w = self._clip("grad", p, gradient(p, group), group), self._weights(p, group)
+        g, w = self._gradient(p, group), self._weights(p, group)
         g = -g if group["maximize"] else g  # after the clip, which is odd
         method.update_(g, w, self.state[p], group)
         return method.direction(g, w, self.state[p], group)

@@ -1,18 +1,63 @@
-"""Order statistics of |x| of a torch tensor that the host cannot read: on a device, under vmap, or while traced.
+"""Quantiles of |x| of a torch tensor that the host cannot read: on a device, under vmap, or while traced.
 
-q >= 0.9   the largest entries by `torch.topk`, of which the two order statistics are picked by rank
-q < 0.9    digit by digit, in digits.py
+on a GPU with Triton   digit by digit, by the kernels of gpu.py
+else, for q >= 0.9     the largest entries by `torch.topk`, of which the two order statistics are picked by rank
+else                   digit by digit, in digits.py
 
-Neither waits for the host or branches on the data, so both can be captured by torch.compile.
+None waits for the host or branches on the data. The last two can be captured by torch.compile.
 """
+
+import functools
+import warnings
+from types import ModuleType
 
 import torch
 from torch import Tensor
 
+from ..arrays import dtype_name
 from .digits import Rows, select_by_digits
-from .order import OrderStatistics, position
+from .order import OrderStatistics, interpolate, magnitude_bits, position, raw_bits
 
 _FEW = 0.9  # from this q on the entries above the quantile are few enough to sort
+_SHORT = 1 << 12  # entries of a row below which many rows are left to plain torch: a histogram has 2 kB a row
+_MANY = 1 << 10  # so many rows are many
+
+
+def quantile_on_device(x: Tensor, q: float, nonzero: bool, *, is_magnitude: bool = False) -> Tensor:
+    """Return the q-quantile of each row of |x|, (rows, n), as (rows,) in fp32 or fp64; interpolation is in fp64.
+
+    nonzero         rank only the entries that are not 0
+    is_magnitude    no entry has its sign bit set
+    """
+    kernels = _kernels_for(x)
+    if kernels is not None:
+        return kernels.quantile_of_rows(x, q, nonzero)
+    bits = raw_bits(x) if is_magnitude else magnitude_bits(x)
+    return interpolate(select_on_device(bits, q, nonzero), dtype_name(x))
+
+
+def _kernels_for(x: Tensor) -> ModuleType | None:
+    """Return gpu.py if its kernels can read `x`, (rows, n): a plain tensor on a GPU, and no compiler tracing."""
+    if not x.is_cuda or torch.compiler.is_compiling() or type(x) is not Tensor or x.dtype is torch.float64:
+        return None
+    if torch._C._functorch.is_functorch_wrapped_tensor(x) or torch._C._len_torch_dispatch_stack():
+        return None
+    return _load_kernels() if x.shape[1] >= _SHORT or len(x) < _MANY else None
+
+
+@functools.cache
+def _load_kernels() -> ModuleType | None:
+    """Import gpu.py and try it; None where Triton is missing, or cannot compile here, of which it warns."""
+    try:
+        from . import gpu
+    except ImportError:
+        return None
+    try:
+        gpu.quantile_of_rows(torch.zeros(1, 1, device="cuda"), 0.5, True)
+    except Exception as error:  # whatever a driver or a compiler that does not fit raises
+        warnings.warn(f"Triton fails here, so that quantiles take more launches ({error})", stacklevel=5)
+        return None
+    return gpu
 
 
 def select_on_device(bits: Tensor, q: float, nonzero: bool) -> OrderStatistics:

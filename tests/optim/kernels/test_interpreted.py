@@ -117,7 +117,7 @@ class Directions:
         self.p, self.g = [placed(torch.zeros_like(x)) for x in xs], [placed(torch.zeros_like(x)) for x in xs]
         self.xs, self.q, count = xs, q, len(xs)
         bindings = [
-            types.SimpleNamespace(w=p, m=m, v=v, addresses=(p.data_ptr(), m.data_ptr(), v.data_ptr()))
+            types.SimpleNamespace(w=p, m=m, v=v, half=None, addresses=(p.data_ptr(), m.data_ptr(), v.data_ptr()))
             for p, m, v in zip(self.p, self.m, self.v, strict=True)
         ]
         sizes = np.array([x.numel() for x in xs], np.int64)
@@ -153,7 +153,7 @@ def test_quantiles_equal_the_plain_selection_to_the_bit(q, shift):
     directions.check()  # in the bracket
 
 
-@pytest.mark.parametrize("case", ["hit", "miss above", "miss below", "overflow", "one is missing"])
+@pytest.mark.parametrize("case", ["hit", "miss above", "miss below", "overflow", "one is missing", "no guess"])
 def test_every_bracket_gives_the_quantile(case):
     """The bracket decides only which entries are counted: where it fails, the directions are made anew."""
     generator = torch.Generator().manual_seed(1)
@@ -165,6 +165,7 @@ def test_every_bracket_gives_the_quantile(case):
         "miss below": (0.1, 0.2),
         "overflow": (0.1, 9.0),
         "one is missing": (0.1, 1.0),  # the upper end itself is not kept
+        "no guess": (math.inf, math.inf),
     }[case]
     for name, end in zip(("LOW", "HIGH"), ends, strict=True):
         directions.column(name).copy_((end * exact).float().view(torch.int32))
@@ -355,6 +356,7 @@ def traffic(monkeypatch):
     ("clip", "first", "later"),
     [
         (ec.smooth(0.995), 68, 36),
+        (ec.smooth(0.995, preserve_rms=True), 76, 44),
         (test_fused.RUNNING, 68, 28),
         (ec.Clip(ec.hard_clip, ec.Fixed(1.0)), 28, 28),
         (None, 28, 28),

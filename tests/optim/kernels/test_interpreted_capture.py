@@ -47,9 +47,9 @@ class RecordedBackend(LargeBackend):
 
 
 class Training:
-    def __init__(self, clip, *, capturable=True, make=ec.optim.AdamW, shapes=SHAPES, **options):
+    def __init__(self, clip, *, capturable=True, make=ec.optim.AdamW, shapes=SHAPES, dtype=torch.float32, **options):
         self.shapes = shapes
-        self.params = [torch.nn.Parameter(g) for g in gradients(shapes, 0)]
+        self.params = [torch.nn.Parameter(g.to(dtype)) for g in gradients(shapes, 0)]
         self.lr = torch.tensor(1e-2)
         stage = "pre" if make is ec.optim.Muon else "post"
         options = {stage: clip, "capturable": capturable, **options}
@@ -58,6 +58,7 @@ class Training:
     def set_step(self, seed, *, anew=False):
         """Write this step's gradients to where the last ones were, or into new tensors, as after `set_to_none`."""
         for p, g in zip(self.params, gradients(self.shapes, seed), strict=True):
+            g = g.to(p.dtype)
             p.grad = g if anew or p.grad is None else p.grad.copy_(g)
         self.lr.fill_(1e-2 / (1 + seed))
 
@@ -101,6 +102,30 @@ def test_a_replay_is_an_eager_step(clip, limit):
     names = [getattr(call[0], "overloadpacket", call[0]).__name__ for call in recorder.calls]
     assert len([name for name in names if name not in VIEWS and not name.startswith("_record_function")]) <= limit
     assert [float(graph.optimizer.state[p]["step"]) for p in graph.params] == [4.0] * 2
+
+
+@pytest.mark.parametrize("rule", [ec.Quantile(0.9), FOLLOWING.rule, RUNNING.rule], ids=str)
+@pytest.mark.parametrize("preserve_rms", [False, True])
+def test_a_replay_in_half_precision_is_an_eager_step(rule, preserve_rms):
+    """With a root mean square that is measured first, the weights move after the threshold, also where it is known."""
+    clip = ec.Clip(ec.smooth_shrinkage, rule, preserve_rms=preserve_rms)
+    trainings = [Training(clip, dtype=torch.bfloat16, fp32_state=True, capturable=i < 2) for i in range(3)]
+    eager, graph, ordinary = trainings
+    for each in trainings:
+        each.eager_step(0)
+    graph.set_step(1, anew=True)
+    recorder = graph.captured_step()
+    for seed in (2, 3):
+        graph.set_step(seed)
+        recorder.replay()
+    for seed in (1, 2, 3):
+        eager.eager_step(seed)
+        ordinary.eager_step(seed)
+    assert not graph.optimizer._fused[0].rest
+    assert_equal(eager, graph)
+    for p, q in zip(ordinary.params, eager.params, strict=True):
+        masters = [each.optimizer.state[x]["master"] for each, x in ((ordinary, p), (eager, q))]
+        torch.testing.assert_close(*masters, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("clip", [ec.smooth(0.9), FOLLOWING, RUNNING], ids=str)

@@ -10,4 +10,5 @@ brackets.py  where the CPU's kernel looks for quantiles
 compiler.py  compiles adamw.c at first use and keeps the library
 gpu.py       the backend for a GPU: tables, tiles and launches
 triton_kernels.py, triton_momentum.py, triton_search.py   its kernels: AdamW's, those with momentum, the quantiles
+triton_norms.py, triton_precision.py   what these share: sums of squares, half precision
 """

@@ -20,7 +20,7 @@ from ..capture import is_capturing
 from ..groups import HALF, Group, ParameterState, clips, layout_of
 from ..stages import stage_memory
 from .backends import backend_for
-from .binding import as_plain, bind, is_plain, is_readable
+from .binding import as_plain, bind, is_half_of, is_plain, is_readable
 from .device_constants import device_constants, host_lr
 from .plan import (
     OPERATORS,
@@ -69,12 +69,18 @@ class FusedGroup(ABC):
         self._states = [states[i] for i in self._taken]  # also where a state is another object with the same tensors
         return self._taken
 
+    @property
+    def takes_half(self) -> bool:
+        """Whether the kernel reads half gradients, and writes the half parameters whose fp32 copies are its weights."""
+        return self._backend is not None and self._plan.kind in self._backend.takes_half
+
     def step_(self, gradients: list[Tensor], group: Group) -> None:
         """Step the bound parameters with these gradients, one for each."""
         plan = self._plan
         if self._backend is None or not plan.bindings:
             return
-        plan.gradients = [as_plain(g, each.w) for g, each in zip(gradients, plan.bindings, strict=True)]
+        half = self.takes_half
+        plan.gradients = [as_plain(g, each.w, half) for g, each in zip(gradients, plan.bindings, strict=True)]
         plan.constants = self._constants(group)
         when = Step(lr=group["lr"] if plan.is_capturable else float(group["lr"]))
         if self._rule is not None:
@@ -104,7 +110,21 @@ class FusedGroup(ABC):
         buffers = [state.get(key) for key in self._buffers(group)]
         if not (is_plain(w) and all(t is not None and is_plain(t) and t.device == w.device for t in buffers)):
             return False
-        return takes_gradient(p, group) and knows_clip(w, group, self.stage, backend)
+        if not takes_gradient(p, group) or (p is not w and not is_half_of(p, w)):
+            return False
+        return self._knows_clip(w, group, backend)
+
+    def _knows_clip(self, w: Tensor, group: Group, backend: type[Backend]) -> bool:
+        """Tell whether a backend can apply the stage's clip, if there is one, to the matrices of `w`."""
+        if not clips(group, self.stage, w):
+            return True
+        clip: Clip = group[self.stage]
+        if clip.operator not in OPERATORS or not isinstance(clip.rule, QuantileRule):
+            return False
+        if clip.preserve_rms and self._kind(group) not in backend.preserves_rms:
+            return False
+        count, n = matrices_in(w, group)
+        return layout_of(group).is_contiguous() and (count == 1 or n >= backend.smallest_in_batch)
 
     def _count(self, w: Tensor, group: Group) -> int:
         """Return how many matrices of a parameter are worked on one by one."""
@@ -126,7 +146,8 @@ class FusedGroup(ABC):
             return False
         if any(not takes_gradient(params[i], group) for i in self._taken):
             return False
-        return all(each.holds(weights[i], states[i]) for i, each in zip(self._taken, self._plan.bindings, strict=True))
+        bound = zip(self._taken, self._plan.bindings, strict=True)
+        return all(each.holds(params[i], weights[i], states[i]) for i, each in bound)
 
     def _make_plan(self, weights: list[Tensor], states: list[ParameterState], group: Group) -> None:
         """Put the matrices of all supported parameters into one table, the clipped ones first."""
@@ -151,7 +172,8 @@ class FusedGroup(ABC):
         self._states = [states[i] for i in self._taken]
         views = self._gather_memory(clipped, counts, group, backend.uses_torch)
         keys = self._buffers(group)
-        bindings = [bind(w, state, keys, memory) for w, state, memory in zip(taken, self._states, views, strict=True)]
+        bound = zip(self._taken, taken, self._states, views, strict=True)
+        bindings = [bind(self._params[i], w, state, keys, memory) for i, w, state, memory in bound]
         start = (np.arange(len(owner)) - first) * sizes
         self._plan = KernelPlan(bindings, owner, start, sizes, sum(counts[: len(clipped)]), kind=self._kind(group))
         self._plan.is_capturable = backend.uses_torch and group["capturable"]
@@ -160,6 +182,7 @@ class FusedGroup(ABC):
             rule = clip.rule
             assert isinstance(rule, QuantileRule)
             self._rule, self._plan.operator, self._plan.q = rule, OPERATORS[clip.operator], rule.level
+            self._plan.preserve_rms = clip.preserve_rms
             self._ones = np.ones((self._plan.clipped, 1, 1), np.float32)
             if backend.uses_torch and (rule.has_memory or self._plan.is_capturable):
                 self._ones = torch.from_numpy(self._ones).to(device)
@@ -196,8 +219,12 @@ class FusedGroup(ABC):
         plan.source = namespace(ones).where(known, int(ThresholdSource.KNOWN), int(later))
 
     def _awaits(self, rule: QuantileRule) -> bool:
-        """Tell whether the rule makes thresholds of the quantiles itself: to remember them, or on the device."""
-        return rule.has_memory or (rule.level is not None and isinstance(self._ones, Tensor))
+        """Tell whether the rule makes thresholds once the walk is over: to remember quantiles, or on the device.
+
+        A clip that keeps the root mean square moves no matrix in the first walk.
+        """
+        later = rule.level is not None or self._plan.preserve_rms
+        return rule.has_memory or (later and isinstance(self._ones, Tensor))
 
     def _finish(self, rule: QuantileRule, when: Step, quantiles: Array) -> None:
         """Give the quantiles to the rule, and move the matrices that waited for their threshold."""
@@ -238,22 +265,12 @@ class FusedAdamW(FusedGroup):
         return [_constants(count, group) for count in (counts[:1] if len(set(counts)) == 1 else counts)]
 
 
-def knows_clip(w: Tensor, group: Group, stage: str, backend: type[Backend]) -> bool:
-    """Tell whether a backend can apply the clip of a stage, if there is one, to the matrices of `w`."""
-    if not clips(group, stage, w):
-        return True
-    clip: Clip = group[stage]
-    count, n = matrices_in(w, group)
-    known = clip.operator in OPERATORS and isinstance(clip.rule, QuantileRule) and not clip.preserve_rms
-    return known and layout_of(group).is_contiguous() and (count == 1 or n >= backend.smallest_in_batch)
-
-
 def takes_gradient(p: Tensor, group: Group) -> bool:
     """Tell whether the gradient is of the kind that the kernel reads, or that `fp32_state` makes so."""
     g = p.grad
     assert g is not None
     if group["fp32_state"] and g.dtype in HALF:
-        return type(g) is Tensor and g.layout is torch.strided and g.is_contiguous()
+        return is_plain(g, HALF)
     return is_plain(g)
 
 

@@ -7,52 +7,65 @@ import torch
 from torch import Tensor
 
 from ...thresholds import State
-from ..groups import ParameterState
+from ..groups import HALF, ParameterState
 
+READABLE = (torch.float32, *HALF)  # the precisions of gradients that a backend which takes half precision reads
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
 @dataclass(frozen=True, eq=False)
 class ParameterBinding:
-    """The weights, buffers and rule memory of one parameter, and where they lay when the plan was made."""
+    """The weights, buffers and rule memory of one parameter, and where they lay when the plan was made.
+
+    `half` is the parameter itself where that is in half precision and the weights are its fp32 copy.
+    """
 
     w: Tensor
     buffers: dict[str, Tensor]  # by their keys in the optimizer's state, in the method's order
     addresses: tuple[int, ...]  # of the weights, and of the buffers in their order
     memory: State  # by their keys in the state: views into the plan's arrays, which the optimizer's state holds too
+    half: Tensor | None = None
+    half_address: int = 0
 
-    def holds(self, w: Tensor, state: ParameterState) -> bool:
+    def holds(self, p: Tensor, w: Tensor, state: ParameterState) -> bool:
         """Tell whether nothing was replaced, moved, reshaped or retyped since."""
         if w is not self.w or any(state.get(key) is not t for key, t in (*self.buffers.items(), *self.memory.items())):
             return False
         tensors = (w, *self.buffers.values())
         if tuple(t.data_ptr() for t in tensors) != self.addresses:
             return False
+        if self.half is not None and not (p is self.half and p.data_ptr() == self.half_address and is_half_of(p, w)):
+            return False
         return all(is_plain(t) and t.shape == w.shape and t.device == w.device for t in tensors)
 
 
-def bind(w: Tensor, state: ParameterState, keys: Sequence[str], memory: State) -> ParameterBinding:
-    """Return the binding of a parameter whose buffers `keys` exist."""
+def bind(p: Tensor, w: Tensor, state: ParameterState, keys: Sequence[str], memory: State) -> ParameterBinding:
+    """Return the binding of a parameter `p` whose buffers `keys` exist; its weights `w` are `p` or its fp32 copy."""
     buffers = {key: state[key] for key in keys}
-    return ParameterBinding(w, buffers, tuple(t.data_ptr() for t in (w, *buffers.values())), memory)
+    addresses = tuple(t.data_ptr() for t in (w, *buffers.values()))
+    return ParameterBinding(w, buffers, addresses, memory, None if p is w else p, p.data_ptr())
 
 
-def is_plain(t: Tensor) -> bool:
-    """Tell whether `t` is an ordinary contiguous fp32 tensor, whose memory holds its entries as they are."""
+def is_half_of(p: Tensor, w: Tensor) -> bool:
+    """Tell whether a kernel can write `p` as the half-precision version of the plain weights `w`."""
+    return is_plain(p, HALF) and p.shape == w.shape and p.device == w.device
+
+
+def is_plain(t: Tensor, dtypes: tuple[torch.dtype, ...] = (torch.float32,)) -> bool:
+    """Tell whether `t` is an ordinary contiguous tensor of these dtypes, whose memory holds its entries as they are."""
     return (
-        type(t) in _PLAIN
-        and t.dtype is torch.float32
-        and t.layout is torch.strided
-        and t.is_contiguous()
-        and not t.is_neg()
+        type(t) in _PLAIN and t.dtype in dtypes and t.layout is torch.strided and t.is_contiguous() and not t.is_neg()
     )
 
 
-def as_plain(g: Tensor, w: Tensor) -> Tensor:
-    """Return a gradient as contiguous fp32, a copy only where it is not; its shape must be the weights'."""
+def as_plain(g: Tensor, w: Tensor, takes_half: bool) -> Tensor:
+    """Return a gradient as contiguous fp32, or half where that is taken; a copy only where it is not.
+
+    Its shape must be the weights'.
+    """
     if g.shape != w.shape:
         raise ValueError(f"the grad clip gave a tensor of shape {tuple(g.shape)} for one of shape {tuple(w.shape)}")
-    if is_plain(g) and g.device == w.device:
+    if is_plain(g, READABLE if takes_half else (torch.float32,)) and g.device == w.device:
         return g
     return g.to(w.device, torch.float32).resolve_neg().contiguous()
 

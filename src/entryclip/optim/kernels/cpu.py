@@ -97,6 +97,8 @@ class CPUBackend:
     uses_torch: ClassVar[bool] = False
     smallest_in_batch: ClassVar[int] = 1 << 12
     kinds: ClassVar[frozenset[DirectionKind]] = frozenset({DirectionKind.ADAM})
+    takes_half: ClassVar[frozenset[DirectionKind]] = frozenset()
+    preserves_rms: ClassVar[frozenset[DirectionKind]] = frozenset()
 
     def __init__(self, plan: KernelPlan):
         self._jobs = np.zeros(len(plan.owner), JOB)

@@ -68,6 +68,11 @@ class FusedMuon:
         self._made: list[MuonPortion] = []  # also those that are not needed now: graphs may work in their memory
         self._portions: list[tuple[MuonPortion, int]] = []  # of this step, each with how many parameters it steps
 
+    @property
+    def takes_half(self) -> bool:
+        """Whether the kernels read half gradients and write half parameters, in every portion."""
+        return bool(self._portions) and all(portion.takes_half for portion, _ in self._portions)
+
     def bind(
         self, params: list[Tensor], weights: list[Tensor], states: list[ParameterState], group: Group
     ) -> list[int]:

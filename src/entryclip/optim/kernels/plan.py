@@ -88,10 +88,12 @@ class KernelPlan:
     operator: Operator = Operator.NONE
     q: float | None = None  # the level of the quantile of the non-zero |u| that is asked for, if any
     propagate: bool = True  # a non-finite u comes out NaN, whatever the operator's limit
+    preserve_rms: bool = False  # each clipped matrix is scaled back to the root mean square of its u
     kind: DirectionKind = DirectionKind.ADAM
     is_capturable: bool = False  # a CUDA graph may capture the step: the host reads nothing from the device
     # What changes from step to step.
-    gradients: list[Tensor] = field(default_factory=list)  # contiguous fp32, one per binding
+    # Contiguous, one per binding; fp32, or half where the backend takes it.
+    gradients: list[Tensor] = field(default_factory=list)
     # One per binding, or a single one for all.
     constants: Sequence[AdamConstants | MomentumConstants] = field(default_factory=list)
     # Fields of the constants that the host does not know, in a capturable step: one value per binding, or one for all.
@@ -112,6 +114,9 @@ class Backend(Protocol):
     uses_torch: ClassVar[bool]
     smallest_in_batch: ClassVar[int]  # entries of a matrix below which a batch of them is left to the plain path
     kinds: ClassVar[frozenset[DirectionKind]]  # the directions that it can make
+    # The kinds of which it reads gradients in half precision and writes the half parameters of fp32 weights.
+    takes_half: ClassVar[frozenset[DirectionKind]]
+    preserves_rms: ClassVar[frozenset[DirectionKind]]  # the kinds of which it carries out plans with `preserve_rms`
 
     def __init__(self, plan: KernelPlan): ...
 
@@ -142,6 +147,11 @@ class FusedStep(Protocol):
     """The fused step of one param group, kept from step to step; nothing of it is saved in a checkpoint."""
 
     rest: list[Tensor]  # the parameters of the last `bind` that the kernel does not support
+
+    @property
+    def takes_half(self) -> bool:
+        """Whether the kernel reads half gradients, and writes the half parameters whose fp32 copies are its weights."""
+        ...
 
     def bind(
         self, params: list[Tensor], weights: list[Tensor], states: list[ParameterState], group: Group

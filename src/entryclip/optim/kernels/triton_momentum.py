@@ -11,26 +11,31 @@ and of equal bits holds here, too.
 import triton
 import triton.language as tl
 
+from ...quantiles.triton_digits import BF16, at
 from .triton_kernels import (
     CONSTANT_COLUMNS,
+    FIRST_TILE,
     GRADIENT,
     HIGH,
     LOW,
     MOMENTUM,
     NESTEROV,
     SEARCH_COLUMNS,
+    TABLE_COLUMNS,
+    TILES,
     G,
     M,
     P,
     V,
     add_counts,
     address_of,
-    at,
     clip,
     is_aligned,
     look,
     own_tile,
 )
+from .triton_norms import squares as squares_of
+from .triton_precision import store_rounded
 
 # Columns of `constants`: the fields of plan.MomentumConstants in their order.
 KEEP, FRESH, OF_MOMENTUM, OF_GRADIENT, DECAY, LR = (tl.constexpr(i) for i in range(6))
@@ -50,16 +55,8 @@ def blend(m, g, of_momentum, of_gradient, KIND: tl.constexpr):
 
 
 @triton.jit
-def _bfloat16_bits(x):
-    """Round fp32 to the nearest bf16, ties to even, and return its bits: Triton's interpreter would cut them off."""
-    bits = x.to(tl.int32, bitcast=True)
-    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-    return tl.where(x == x, rounded, 0x7FC0).to(tl.int16)
-
-
-@triton.jit
 def _walk_tile(
-    table, constants, thresholds, search, kept, kept_counts, squares, first_tiles, matrix, start, left, looks, emits,
+    table, constants, thresholds, search, kept, kept_counts, squares, matrix, start, left, looks, emits,
     is_clipped, KIND: tl.constexpr, UPDATE: tl.constexpr, LOOK: tl.constexpr, OPERATOR: tl.constexpr,
     LIMITS: tl.constexpr, OUTPUT: tl.constexpr, ALIGNED: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr,
     ROOM: tl.constexpr,
@@ -69,7 +66,7 @@ def _walk_tile(
     row = constants + matrix * CONSTANT_COLUMNS
     of_momentum, of_gradient = tl.load(row + OF_MOMENTUM), tl.load(row + OF_GRADIENT)
     p, g_at = address_of(table, matrix, P, start), address_of(table, matrix, G, start)
-    m_at, out = address_of(table, matrix, M, start), address_of(table, matrix, OUT, 0)
+    m_at, out = address_of(table, matrix, M, start), tl.load(table + matrix * TABLE_COLUMNS + OUT)
     c = tl.load(thresholds + matrix, mask=is_clipped, other=1.0)
     total = tl.zeros((BLOCK,), tl.float64)  # squares of fp32 numbers do not overflow in fp64
     if LOOK:
@@ -102,32 +99,22 @@ def _walk_tile(
                 tl.store(at(p, offsets, ALIGNED), tl.fma(-tl.load(row + LR), y, tl.load(row + DECAY) * w), ok)
             else:
                 if OUTPUT == 2:
-                    half = out.to(tl.pointer_type(tl.int16)) + start
-                    tl.store(_at_half(half, offsets, ALIGNED), _bfloat16_bits(y), ok)
+                    store_rounded(out + 2 * start, BF16, offsets, y, ok, ALIGNED)
                 else:
-                    tl.store(at(out + start, offsets, ALIGNED), y, ok)
-                wide = tl.where(ok, y, 0.0).to(tl.float64)
-                total += wide * wide
+                    tl.store(at(out.to(tl.pointer_type(tl.float32)) + start, offsets, ALIGNED), y, ok)
+                total += squares_of(y, ok)
     if LOOK:
         if looks:
             add_counts(search, kept_counts, matrix, counts, top, count)
     if OUTPUT != 0:
         if emits:
-            tl.store(squares + tl.load(first_tiles + matrix) + start // TILE, tl.sum(total, 0))
-
-
-@triton.jit
-def _at_half(address, offsets, ALIGNED: tl.constexpr):
-    """Return `address + offsets` of 16-bit entries: see `at`."""
-    if ALIGNED:
-        return tl.multiple_of(address + offsets, (8,))
-    else:
-        return address + offsets
+            first = tl.load(table + matrix * TABLE_COLUMNS + FIRST_TILE)
+            tl.store(squares + first + start // TILE, tl.sum(total, 0))
 
 
 @triton.jit(do_not_specialize=["clipped"])
 def walk(
-    table, constants, tiles, ready, thresholds, search, kept, kept_counts, squares, first_tiles, clipped,
+    table, constants, tiles, ready, thresholds, search, kept, kept_counts, squares, clipped,
     KIND: tl.constexpr, UPDATE: tl.constexpr, LOOK: tl.constexpr, OPERATOR: tl.constexpr, LIMITS: tl.constexpr,
     OUTPUT: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr, ROOM: tl.constexpr,
 ):  # fmt: skip
@@ -145,28 +132,29 @@ def walk(
         works = tl.load(ready + matrix) == 0
     if works & is_aligned(table, matrix, left):
         _walk_tile(
-            table, constants, thresholds, search, kept, kept_counts, squares, first_tiles, matrix, start, left,
+            table, constants, thresholds, search, kept, kept_counts, squares, matrix, start, left,
             is_clipped, emits, is_clipped, KIND, UPDATE, LOOK, OPERATOR, LIMITS, OUTPUT, True, TILE, BLOCK, ROOM,
         )  # fmt: skip
     elif works:
         _walk_tile(
-            table, constants, thresholds, search, kept, kept_counts, squares, first_tiles, matrix, start, left,
+            table, constants, thresholds, search, kept, kept_counts, squares, matrix, start, left,
             is_clipped, emits, is_clipped, KIND, UPDATE, LOOK, OPERATOR, LIMITS, OUTPUT, False, TILE, BLOCK, ROOM,
         )  # fmt: skip
 
 
 @triton.jit
-def inverse_norms(squares, first_tiles, inverse, BLOCK: tl.constexpr):
+def inverse_norms(table, squares, inverse, BLOCK: tl.constexpr):
     """Write one over the Frobenius norm of a matrix: 1 where that is 0, NaN where an entry is not finite.
 
     It is cut off at the largest float: a norm below 3e-39 would need more.
     """
     matrix = tl.program_id(0)
-    first, end = tl.load(first_tiles + matrix), tl.load(first_tiles + matrix + 1)
+    row = table + matrix * TABLE_COLUMNS
+    own, tiles = squares + tl.load(row + FIRST_TILE), tl.load(row + TILES).to(tl.int32)
     total = tl.zeros((BLOCK,), tl.float64)
-    for k in range(first, end, BLOCK):
+    for k in range(0, tiles, BLOCK):
         offsets = k + tl.arange(0, BLOCK)
-        total += tl.load(squares + offsets, offsets < end, 0.0)
+        total += tl.load(own + offsets, offsets < tiles, 0.0)
     norm = tl.sqrt(tl.sum(total, 0))
     result = tl.minimum(1 / tl.where(norm == 0, 1.0, norm), LARGEST_FLOAT)
     tl.store(inverse + matrix, tl.where(norm < float("inf"), result, float("nan")).to(tl.float32))
