@@ -26,6 +26,7 @@ VIEWS = frozenset(
         "select",
         "slice",
         "split",
+        "split_with_sizes",
         "squeeze",
         "t",
         "transpose",

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ..arrays import is_number
+from .foreach import batchable, number_of
 
 
 @dataclass(frozen=True)
@@ -53,3 +54,33 @@ class Direction:
             w.add_(self.numerator, alpha=-step)
         else:
             w.addcdiv_(self.numerator, self.denominator, value=-step)
+
+
+def materialize_all_(directions: list[Direction]) -> list[Tensor]:
+    """Do `materialize_` for each direction."""
+    if not batchable([d.numerator for d in directions]) or any(d.denominator is None for d in directions):
+        return [d.materialize_() for d in directions]
+    us = list(torch._foreach_div([d.numerator for d in directions], [d.denominator for d in directions]))
+    factors = [d.scale / d.divisor for d in directions]
+    if any(factor != 1 for factor in factors):
+        torch._foreach_mul_(us, factors)
+    return us
+
+
+def move_all_(directions: list[Direction], ws: list[Tensor], lr: Any) -> None:
+    """Do `move_` for each pair of a direction and weights."""
+    alike: dict[tuple[bool, float, float], list[int]] = {}  # parameters that the same operation moves
+    if batchable(ws):
+        for i, each in enumerate(directions):
+            alike.setdefault((each.denominator is None, each.scale, each.divisor), []).append(i)
+    steps = [number_of(lr * scale / divisor) for _, scale, divisor in alike]
+    if not steps or not all(map(is_number, steps)):
+        for direction, w in zip(directions, ws, strict=True):
+            direction.move_(w, lr)
+        return
+    for (is_whole, _, _), places, step in zip(alike, alike.values(), steps, strict=True):
+        here, numerators = [ws[i] for i in places], [directions[i].numerator for i in places]
+        if is_whole:
+            torch._foreach_add_(here, numerators, alpha=-step)
+        else:
+            torch._foreach_addcdiv_(here, numerators, [directions[i].denominator for i in places], value=-step)
