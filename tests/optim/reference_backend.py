@@ -13,7 +13,6 @@ OPERATORS = {Operator.SMOOTH: ec.smooth_shrinkage, Operator.HARD: ec.hard_clip}
 
 class ReferenceBackend:
     uses_torch = False
-    smallest_in_batch = 1
     plans = 0  # how many were carried out
 
     def __init__(self, plan):

@@ -80,9 +80,10 @@ class Staged(torch.optim.Optimizer):
 
     def _fused_step(self, number: int, params: list[Tensor], group: Group, method: Method) -> list[Tensor]:
         """Let the method's kernel step the parameters that it supports; returns the others."""
-        kernel = self._fused.setdefault(number, method.kernel()) if method.kernel else None
-        if kernel is None or not params:
+        if method.kernel is None or not params:
+            self._fused.pop(number, None)  # the tables of parameters that are all frozen by now
             return params
+        kernel = self._fused.setdefault(number, method.kernel())
         weights, states = [self._weights(p, group) for p in params], [self.state[p] for p in params]
         for w, state in zip(weights, states, strict=True):
             method.make_buffers_(w, state, group)

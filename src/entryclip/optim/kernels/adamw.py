@@ -61,6 +61,7 @@ class FusedAdamW:
         quantiles = self._backend.run(plan)
         if self._rule is not None and self._rule.has_memory:
             self._finish(self._rule, when, quantiles)
+        plan.gradients = []  # else they would outlive `zero_grad`
 
     def _fits(self, params: list[Tensor], weights: list[Tensor], states: list[ParameterState], group: Group) -> bool:
         """Tell whether the plan of the last step serves this one."""
@@ -79,7 +80,8 @@ class FusedAdamW:
         supported: list[int] = []
         if backend is not None:
             here = [i for i, w in enumerate(weights) if w.device == device]
-            supported = [i for i in here if _supports(self._params[i], weights[i], states[i], group, backend)]
+            knows = group["post"] is None or _knows(group["post"])
+            supported = [i for i in here if _supports(self._params[i], weights[i], states[i], group, knows)]
         chosen = set(supported)
         self.rest = [p for i, p in enumerate(self._params) if i not in chosen]
         self._taken = sorted(supported, key=lambda i: not clips(group, "post", weights[i]))
@@ -152,7 +154,7 @@ class FusedAdamW:
             self._memory[key][...] = value
 
 
-def _supports(p: Tensor, w: Tensor, state: ParameterState, group: Group, backend: type[Backend]) -> bool:
+def _supports(p: Tensor, w: Tensor, state: ParameterState, group: Group, knows_clip: bool) -> bool:
     """Tell whether a backend knows this case: contiguous fp32, no amsgrad, a clip by quantile or number."""
     if group["amsgrad"] or not w.numel() or not is_readable(w):
         return False
@@ -163,10 +165,12 @@ def _supports(p: Tensor, w: Tensor, state: ParameterState, group: Group, backend
         return False
     if not clips(group, "post", w):
         return True
-    clip: Clip = group["post"]
-    count, n = _matrices(w, group)
-    known = clip.operator in OPERATORS and isinstance(clip.rule, QuantileRule) and not clip.preserve_rms
-    return known and layout_of(group).is_contiguous() and (count == 1 or n >= backend.smallest_in_batch)
+    return layout_of(group).is_contiguous() and knows_clip
+
+
+def _knows(clip: Clip) -> bool:
+    """Tell whether a kernel can apply this clip."""
+    return clip.operator in OPERATORS and isinstance(clip.rule, QuantileRule) and not clip.preserve_rms
 
 
 def _takes_gradient(p: Tensor, group: Group) -> bool:

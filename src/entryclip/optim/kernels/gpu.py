@@ -31,7 +31,6 @@ class GPUBackend:
     """
 
     uses_torch: ClassVar[bool] = True
-    smallest_in_batch: ClassVar[int] = 1
     tile = 8192  # entries that one program works on; below 2^15, for its counts share a register
     block = 1024 if torch.version.hip else 512  # entries that it holds at a time: four, 16 bytes, for each thread
     warps = 4

@@ -82,7 +82,6 @@ class Backend(Protocol):
     # Whether a rule's memory, thresholds and quantiles are torch tensors on the parameters' device, so that the host
     # need not wait for them; else they are numpy arrays, whose small operations cost less.
     uses_torch: ClassVar[bool]
-    smallest_in_batch: ClassVar[int]  # entries of a matrix below which a batch of them is left to the plain path
 
     def __init__(self, plan: KernelPlan): ...
 
