@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..arrays import is_number
+from .groups import HALF
 
 _ORDINARY = (Tensor, torch.nn.Parameter)
 
@@ -26,7 +27,9 @@ def batchable(xs: list[Tensor]) -> bool:
 
     Half precision on a CPU has not: there torch rounds the factor of a product to half precision first.
     """
-    return len(xs) > 1 and all(is_ordinary(x) and not (x.is_cpu and x.dtype.itemsize == 2) for x in xs)
+    if len(xs) < 2 or torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
+        return False
+    return all(type(x) in _ORDINARY and not (x.dtype in HALF and x.is_cpu) for x in xs)
 
 
 def number_of(value: Any) -> Any:

@@ -52,7 +52,9 @@ def clip_all_(
     if stacks and group["nonfinite"] == "propagate" and shrinks_on_device(group[stage], xs[stacks[0].places[0]]):
         _shrink_(stage, stacks, result, states, group)
     else:
-        stacks = [stack for stack in stacks if len(stack.places) > 1 and _clip_stack_(stage, stack, result, states, group)]
+        stacks = [
+            stack for stack in stacks if len(stack.places) > 1 and _clip_stack_(stage, stack, result, states, group)
+        ]
     done = {i for stack in stacks for i in stack.places}
     for i, (p, x) in enumerate(zip(params, xs, strict=True)):
         if i not in done and clips(group, stage, p):
@@ -70,7 +72,7 @@ def _stacks(stage: str, params: list[Tensor], xs: list[Tensor], group: Group) ->
         return []  # the sums of squares would be taken in another order
     found: dict[int, _Stack] = {}
     for i, (p, x) in enumerate(zip(params, xs, strict=True)):
-        if clips(group, stage, p) and x.numel() and is_ordinary(x):
+        if clips(group, stage, p) and x.numel() and is_ordinary(x) and (x.is_contiguous() or on_device(x)):
             count = math.prod(layout.shape(x.shape)[:-2])
             stack = found.setdefault(x.numel() // count, _Stack(x.numel() // count))
             stack.places.append(i)
@@ -135,4 +137,6 @@ def _part_(
         for state, part, shape in zip(states, parts, shapes, strict=True):
             if name not in state or state[name].shape != shape:
                 state[name] = part.new_empty(shape)
-        copy_all_([state[name] for state in states], [part.view(shape) for part, shape in zip(parts, shapes, strict=True)])
+        copy_all_(
+            [state[name] for state in states], [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+        )

@@ -43,6 +43,7 @@ class FusedAdamW:
     ) -> list[int]:
         """Make sure that the plan is that of these parameters; returns the positions of those it steps."""
         if not self._fits(params, weights, states, group):
+            self._release_memory()
             self._params, self._options = params, [group[name] for name in _OPTIONS]
             self._make_plan(weights, states, group)
         self._states = [states[i] for i in self._taken]  # also where a state is another object with the same tensors
@@ -128,6 +129,13 @@ class FusedAdamW:
                 view[key] = state[f"post_{key}"] = part.view(each[key].shape)
             self._memory[key] = together if uses_torch else together.numpy()
         return views
+
+    def _release_memory(self) -> None:
+        """Give each parameter of the old plan a copy of its memory: a view would keep the memory of all of them."""
+        for state, each in zip(self._states, self._plan.bindings, strict=True):
+            for key, view in each.memory.items():
+                if state.get(f"post_{key}") is view:
+                    state[f"post_{key}"] = view.clone()
 
     def _constants(self, group: Group) -> list[AdamConstants]:
         """Count the step of each parameter and return its constants, a single one where all are at the same step."""
