@@ -46,8 +46,8 @@ def shrink_stacks_on_device(xs: list[Tensor], clip: Clip, memory: State, step: S
     lengths, sizes = [len(x) for x in xs], [x.abs() for x in xs]
     threshold, memory = clip.rule.threshold(_quantiles(sizes, clip.rule.level), memory, step)
     zero = threshold == 0  # then the factor is exp(-inf), which takes every finite entry to 0
-    offsets = torch.zeros_like(threshold).masked_fill_(zero, -math.inf).split(lengths)
-    rates = (-threshold.masked_fill(zero, 1.0)).split(lengths)
+    offsets = torch.split(torch.zeros_like(threshold).masked_fill_(zero, -math.inf), lengths)
+    rates = torch.split(-threshold.masked_fill(zero, 1.0), lengths)
     ys = []
     for x, size, offset, rate in zip(xs, sizes, offsets, rates, strict=True):
         wide = size.to(wide_dtype(x))

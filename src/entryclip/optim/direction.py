@@ -58,9 +58,10 @@ class Direction:
 
 def materialize_all_(directions: list[Direction]) -> list[Tensor]:
     """Do `materialize_` for each direction."""
-    if not batchable([d.numerator for d in directions]) or any(d.denominator is None for d in directions):
+    numerators, denominators = [d.numerator for d in directions], _denominators(directions)
+    if not batchable(numerators) or len(denominators) < len(numerators):
         return [d.materialize_() for d in directions]
-    us = list(torch._foreach_div([d.numerator for d in directions], [d.denominator for d in directions]))
+    us = list(torch._foreach_div(numerators, denominators))
     factors = [d.scale / d.divisor for d in directions]
     if any(factor != 1 for factor in factors):
         torch._foreach_mul_(us, factors)
@@ -83,4 +84,9 @@ def move_all_(directions: list[Direction], ws: list[Tensor], lr: Any) -> None:
         if is_whole:
             torch._foreach_add_(here, numerators, alpha=-step)
         else:
-            torch._foreach_addcdiv_(here, numerators, [directions[i].denominator for i in places], value=-step)
+            torch._foreach_addcdiv_(here, numerators, _denominators([directions[i] for i in places]), value=-step)
+
+
+def _denominators(directions: list[Direction]) -> list[Tensor]:
+    """Return the denominators of the directions that have one."""
+    return [d.denominator for d in directions if d.denominator is not None]

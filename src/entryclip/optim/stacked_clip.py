@@ -1,7 +1,8 @@
 """Clip the parameters of a batch: matrices with equally many entries in one stack, with one selection for all.
 
 The clip of one parameter, `stages.apply_clip`, is the specification: a stack gives the same bits on a CPU. What does
-not fit into a stack (other operators and rules, DTensors, entries that are not finite) is clipped one by one.
+not fit into a stack (other operators and rules, entries that are not finite) is clipped one by one. DTensors stay
+apart, too, but the processes exchange the counts for the quantiles of all of them at once.
 """
 
 import math
@@ -12,7 +13,9 @@ from torch import Tensor
 
 from ..arrays import on_device
 from ..clip import Clip
+from ..dtensor import apply_entrywise, is_dtensor, match_norms, resolve_placements, shard_groups
 from ..operators import ENTRYWISE
+from ..quantiles.sharded import ranked_shards
 from ..thresholds import QuantileRule, State, Step
 from .device_shrinkage import shrink_stacks_on_device, shrinks_on_device
 from .finite import propagated, seen_finite
@@ -36,7 +39,7 @@ class _Stack:
 
     def spread(self, rows: Tensor, xs: list[Tensor]) -> None:
         """Put the rows, as the tensors that they came from were shaped, in the places of these."""
-        for i, part in zip(self.places, rows.split(self.counts), strict=True):
+        for i, part in zip(self.places, torch.split(rows, self.counts), strict=True):
             xs[i] = part.view(xs[i].shape)
 
 
@@ -56,6 +59,9 @@ def clip_all_(
             stack for stack in stacks if len(stack.places) > 1 and _clip_stack_(stage, stack, result, states, group)
         ]
     done = {i for stack in stacks for i in stack.places}
+    for places in _sharded_alike(stage, params, xs, group):
+        _clip_shards_(stage, places, result, states, group)
+        done.update(places)
     for i, (p, x) in enumerate(zip(params, xs, strict=True)):
         if i not in done and clips(group, stage, p):
             result[i], memory = apply_clip(stage, p, x, states[i], group, owned=owned)
@@ -113,6 +119,35 @@ def _clip_stack_(stage: str, stack: _Stack, xs: list[Tensor], states: list[Param
     return True
 
 
+def _sharded_alike(stage: str, params: list[Tensor], xs: list[Tensor], group: Group) -> list[list[int]]:
+    """Return the positions of DTensors whose quantiles can be found together, one list for those of equal processes."""
+    clip = group[stage]
+    if not any(map(is_dtensor, xs)) or not (clip and _stacks_with(clip)) or layout_of(group).blocks > 1:
+        return []  # a block may lie across several shards
+    found: dict[tuple[int, ...], list[int]] = {}
+    for i, (p, x) in enumerate(zip(params, xs, strict=True)):
+        if clips(group, stage, p) and is_dtensor(x) and x.numel() and resolve_placements(x) is x:
+            found.setdefault(tuple(map(id, shard_groups(x))), []).append(i)
+    return list(found.values())
+
+
+def _clip_shards_(
+    stage: str, places: list[int], xs: list[Tensor], states: list[ParameterState], group: Group
+) -> None:
+    """Clip DTensors with one exchange of counts for the quantiles of all their matrices."""
+    clip, layout, mine = group[stage], layout_of(group), [states[i] for i in places]
+    before, matrices = [xs[i] for i in places], [layout.matrices(xs[i]) for i in places]
+    counts = [math.prod(m.shape[:-2]) for m in matrices]
+    quantiles = ranked_shards(matrices, clip.rule.level)
+    threshold, memory = clip.rule.threshold(quantiles, _join(stage, before, mine, group), Step(lr=group["lr"]))
+    for i, m, part in zip(places, matrices, torch.split(threshold, counts), strict=True):
+        y = apply_entrywise(clip.operator, m, part.reshape(*m.shape[:-2], *(1 for _ in m.shape[-2:])))
+        y = match_norms(y, m) if clip.preserve_rms else y
+        y = propagated(y, m) if group["nonfinite"] == "propagate" else y
+        xs[i] = layout.restore(y, xs[i].shape)
+    _part_(stage, memory, counts, before, mine, group)
+
+
 def _join(stage: str, xs: list[Tensor], states: list[ParameterState], group: Group) -> State:
     """Return the rule's memory of all matrices of these parameters, (matrices, 1, 1) for each key."""
     clip, layout = group[stage], layout_of(group)
@@ -132,7 +167,7 @@ def _part_(
     """Give each parameter its part of the rule's memory: a tensor of its own, as it is saved."""
     layout = layout_of(group)
     for key, value in memory.items():
-        name, parts = f"{stage}_{key}", value.split(counts)
+        name, parts = f"{stage}_{key}", torch.split(value, counts)
         shapes = [(*layout.shape(x.shape)[:-2], *(1 for _ in x.shape[-2:])) for x in xs]
         for state, part, shape in zip(states, parts, shapes, strict=True):
             if name not in state or state[name].shape != shape:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..dtensor import is_finite
+from ..dtensor import are_finite, is_finite
 from .batches import batches
 from .clip_report import ClipReport, clip_report
 from .direction import Direction, materialize_all_, move_all_
@@ -158,6 +158,9 @@ class Staged(torch.optim.Optimizer):
 
     def _may_proceed(self) -> bool:
         """Apply the policy for gradients that are not finite; tells whether this step is to be taken."""
+        checked = [group for group in self.param_groups if group["nonfinite"] != "propagate"]
+        if are_finite([p.grad for group in checked for p in group["params"] if p.grad is not None]):
+            return True
         for number, group in enumerate(self.param_groups):
             if group["nonfinite"] == "propagate":
                 continue

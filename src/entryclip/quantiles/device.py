@@ -37,7 +37,7 @@ def select_by_topk(blocks: list[Tensor], q: float, nonzero: bool) -> OrderStatis
     place = q * last.double()
     floor = place.floor()
     own = last - floor.long()  # counted from the largest
-    places = torch.stack([own, (own - 1).clamp(min=0)], -1).split([len(bits) for bits in blocks])
+    places = torch.split(torch.stack([own, (own - 1).clamp(min=0)], -1), [len(bits) for bits in blocks])
     picked = joined([values.gather(-1, two) for values, two in zip(largest, places, strict=True)])
     return OrderStatistics(picked[:, 0], picked[:, 1], joined([values[:, 0] for values in largest]), place - floor)
 

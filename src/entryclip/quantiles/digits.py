@@ -66,9 +66,9 @@ def select_by_digits(blocks: list[Tensor], rows: Rows, q: float, nonzero: bool) 
     fraction: Any = None
     tied: Any = None
     for shift in reversed(range(0, 8 * blocks[0].element_size() - 1, _DIGIT)):
-        below = rows.local((found << _DIGIT).long() - 1).split(lengths)  # the largest prefix that is too small
-        digits = [(bits >> shift if shift else bits) - low for bits, low in zip(blocks, below, strict=True)]
-        counts = joined([_histogram(each, rows.most) for each in digits])
+        below = torch.split(rows.local((found << _DIGIT).long() - 1), lengths)  # the largest prefix that is too small
+        pairs = zip(blocks, below, strict=True)
+        counts = joined([_histogram((bits >> shift if shift else bits) - low, rows.most) for bits, low in pairs])
         if rank is None and nonzero:  # nothing lies below the first digit: that place carries the number of zeros
             zeros = joined([(bits == 0).sum(-1, keepdim=True, dtype=counts.dtype) for bits in blocks])
             counts = torch.cat([zeros, counts[:, 1:]], -1)
@@ -103,7 +103,7 @@ def _histogram(digits: Tensor, n: int) -> Tensor:
 
 def _with_neighbours(blocks: list[Tensor], rows: Rows, found: Tensor, tied: Tensor, fraction: Any) -> OrderStatistics:
     """Add to the entry found, (count, 1), the one of the next rank and the largest; `tied` rows have another equal."""
-    lows = rows.local(found).split([len(bits) for bits in blocks])
+    lows = torch.split(rows.local(found), [len(bits) for bits in blocks])
     ends = joined([_ends(bits, low) for bits, low in zip(blocks, lows, strict=True)])
     above, top = rows.smallest(ends).unbind(-1)
     low, top = found[:, 0], -top

@@ -12,9 +12,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ..arrays import dtype_name, matrix_axes, wide_dtype
 from ..dtensor import all_reduce, local_slices, resolve_placements, shard_groups
 from .digits import Rows, joined, row_lengths, select_by_digits
-from .order import OrderStatistics, magnitude_bits
+from .order import OrderStatistics, interpolate, magnitude_bits
 
 
 def select_sharded(xs: list[Any], inner: list[list[int]], q: float, nonzero: bool) -> OrderStatistics:
@@ -25,12 +26,25 @@ def select_sharded(xs: list[Any], inner: list[list[int]], q: float, nonzero: boo
     """
     xs = [resolve_placements(x) for x in xs]
     parts = [_local_rows(x, axes) for x, axes in zip(xs, inner, strict=True)]
-    starts = itertools.accumulate((part.count for part in parts), initial=0)
+    starts = itertools.accumulate((part.total for part in parts), initial=0)
     mine = joined([part.mine + start for part, start in zip(parts, starts, strict=False)])
     blocks = [part.bits for part in parts]
-    count, n = sum(part.count for part in parts), row_lengths([(part.count, part.n) for part in parts], blocks[0])
+    count, n = sum(part.total for part in parts), row_lengths([(part.total, part.n) for part in parts], blocks[0])
     rows = _ShardedRows(count, n, max(part.n for part in parts), mine, shard_groups(xs[0]))
     return select_by_digits(blocks, rows, q, nonzero)
+
+
+def ranked_shards(xs: list[Any], q: float | None) -> Tensor:
+    """Return the q-quantile of the non-zero |entries| of each matrix of some DTensors, (matrices, 1, 1); 0 for None.
+
+    The DTensors, (..., m, n) each, have one dtype and are sharded over the same processes.
+    """
+    wide = wide_dtype(xs[0])
+    if q is None:
+        count = sum(math.prod(x.shape[:-2]) for x in xs)
+        return torch.zeros(count, 1, 1, dtype=wide, device=xs[0].device)
+    axes = [[axis % x.ndim for axis in matrix_axes(x)] for x in xs]
+    return interpolate(select_sharded(xs, axes, q, True), dtype_name(xs[0])).to(wide)[:, None, None]
 
 
 class _LocalRows(NamedTuple):
@@ -38,7 +52,7 @@ class _LocalRows(NamedTuple):
 
     bits: Tensor  # (rows, entries): the magnitudes at hand
     mine: Tensor  # (rows,): which of all rows these are
-    count: int  # of all rows
+    total: int  # the number of all rows
     n: int  # entries of a row on all processes
 
 

@@ -135,7 +135,7 @@ class FusedAdamW:
         for state, each in zip(self._states, self._plan.bindings, strict=True):
             for key, view in each.memory.items():
                 if state.get(f"post_{key}") is view:
-                    state[f"post_{key}"] = view.clone()
+                    state[f"post_{key}"] = torch.clone(view)
 
     def _constants(self, group: Group) -> list[AdamConstants]:
         """Count the step of each parameter and return its constants, a single one where all are at the same step."""

@@ -63,8 +63,8 @@ class MuonMethod(Method):
         state["momentum_buffer"].lerp_(g, 1 - group["momentum"])
 
     def update_all_(self, gs: list[Tensor], ws: list[Tensor], states: list[ParameterState], group: Group) -> None:
-        buffers = [state.get("momentum_buffer") for state in states]
-        if any(buffer is None for buffer in buffers) or not batchable(gs):
+        buffers = [state["momentum_buffer"] for state in states if "momentum_buffer" in state]
+        if len(buffers) < len(gs) or not batchable(gs):
             super().update_all_(gs, ws, states, group)
             return
         torch._foreach_lerp_(buffers, gs, 1 - group["momentum"])

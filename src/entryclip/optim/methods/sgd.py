@@ -39,8 +39,8 @@ class SGDMethod(Method):
             state["momentum_buffer"].mul_(group["momentum"]).add_(g, alpha=1 - group["dampening"])
 
     def update_all_(self, gs: list[Tensor], ws: list[Tensor], states: list[ParameterState], group: Group) -> None:
-        buffers = [state.get("momentum_buffer") for state in states]
-        if group["momentum"] == 0 or any(buffer is None for buffer in buffers) or not batchable(gs):
+        buffers = [state["momentum_buffer"] for state in states if state.get("momentum_buffer") is not None]
+        if group["momentum"] == 0 or len(buffers) < len(gs) or not batchable(gs):
             super().update_all_(gs, ws, states, group)  # the first step copies the gradient
             return
         torch._foreach_mul_(buffers, group["momentum"])
