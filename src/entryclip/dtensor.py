@@ -163,11 +163,16 @@ def local_slices(x: Any) -> tuple[slice, ...]:
 
 def resolve_placements(x: Any) -> Any:
     """Redistribute a DTensor with pending sums or strided shards, so that its local shards are contiguous slices."""
-    if all(p.is_replicate() or (p.is_shard() and not _is_strided(p)) for p in x.placements):
+    if is_sliced(x):
         return x
     from torch.distributed.tensor import Replicate
 
     return x.redistribute(placements=[Replicate()] * x.device_mesh.ndim)
+
+
+def is_sliced(x: Any) -> bool:
+    """Tell whether the local shards of a DTensor are slices of the whole: no pending sums, no strided shards."""
+    return all(p.is_replicate() or (p.is_shard() and not _is_strided(p)) for p in x.placements)
 
 
 def all_reduce(x: Tensor, operation: Any, over: list[Any]) -> None:

@@ -13,6 +13,7 @@ OPERATORS = {Operator.SMOOTH: ec.smooth_shrinkage, Operator.HARD: ec.hard_clip}
 
 class ReferenceBackend:
     uses_torch = False
+    spans_processes = False
     plans = 0  # how many were carried out
 
     def __init__(self, plan):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..arrays import on_device
 from ..clip import Clip
-from ..dtensor import apply_entrywise, is_dtensor, match_norms, resolve_placements, shard_groups
+from ..dtensor import apply_entrywise, is_dtensor, is_sliced, match_norms, shard_groups
 from ..operators import ENTRYWISE
 from ..quantiles.sharded import ranked_shards
 from ..thresholds import QuantileRule, State, Step
@@ -126,14 +126,12 @@ def _sharded_alike(stage: str, params: list[Tensor], xs: list[Tensor], group: Gr
         return []  # a block may lie across several shards
     found: dict[tuple[int, ...], list[int]] = {}
     for i, (p, x) in enumerate(zip(params, xs, strict=True)):
-        if clips(group, stage, p) and is_dtensor(x) and x.numel() and resolve_placements(x) is x:
+        if clips(group, stage, p) and is_dtensor(x) and x.numel() and is_sliced(x):
             found.setdefault(tuple(map(id, shard_groups(x))), []).append(i)
     return list(found.values())
 
 
-def _clip_shards_(
-    stage: str, places: list[int], xs: list[Tensor], states: list[ParameterState], group: Group
-) -> None:
+def _clip_shards_(stage: str, places: list[int], xs: list[Tensor], states: list[ParameterState], group: Group) -> None:
     """Clip DTensors with one exchange of counts for the quantiles of all their matrices."""
     clip, layout, mine = group[stage], layout_of(group), [states[i] for i in places]
     before, matrices = [xs[i] for i in places], [layout.matrices(xs[i]) for i in places]

@@ -13,11 +13,13 @@ from torch import Tensor
 
 from ...arrays import Array, cast, namespace
 from ...clip import Clip
+from ...dtensor import is_dtensor, is_sliced, local_shard, shard_groups
 from ...thresholds import QuantileRule, State, Step
 from ..groups import HALF, Group, ParameterState, clips, layout_of
 from ..stages import stage_memory
 from .backends import backend_for
 from .binding import as_plain, bind, is_plain, is_readable
+from .matrix_rows import matrix_rows
 from .plan import OPERATORS, AdamConstants, Backend, KernelPlan, ThresholdSource
 
 _OPTIONS = ("post", "amsgrad", "clip_vectors", "blocks", "transposed", "flatten", "nonfinite", "fp32_state")
@@ -54,7 +56,7 @@ class FusedAdamW:
         plan = self._plan
         if self._backend is None or not plan.bindings:
             return
-        plan.gradients = [as_plain(g, each.w) for g, each in zip(gradients, plan.bindings, strict=True)]
+        plan.gradients = [as_plain(local_shard(g), each.w) for g, each in zip(gradients, plan.bindings, strict=True)]
         plan.constants = self._constants(group)
         when = Step(lr=float(group["lr"]))
         if self._rule is not None:
@@ -72,17 +74,20 @@ class FusedAdamW:
             return False
         if any(not _takes_gradient(params[i], group) for i in self._taken):
             return False
-        return all(each.holds(weights[i], states[i]) for i, each in zip(self._taken, self._plan.bindings, strict=True))
+        pairs = zip(self._taken, self._plan.bindings, strict=True)
+        return all(each.holds(local_shard(weights[i]), states[i]) for i, each in pairs)
 
     def _make_plan(self, weights: list[Tensor], states: list[ParameterState], group: Group) -> None:
         """Put the matrices of all supported parameters into one table, the clipped ones first."""
         device = next((w.device for w in weights if backend_for(w.device.type)), None)
         backend = backend_for(device.type) if device is not None else None
         supported: list[int] = []
+        over: list[Any] = []
         if backend is not None:
             here = [i for i, w in enumerate(weights) if w.device == device]
             knows = group["post"] is None or _knows(group["post"])
             supported = [i for i in here if _supports(self._params[i], weights[i], states[i], group, knows)]
+            supported, over = _of_same_processes(supported, weights, group, backend)
         chosen = set(supported)
         self.rest = [p for i, p in enumerate(self._params) if i not in chosen]
         self._taken = sorted(supported, key=lambda i: not clips(group, "post", weights[i]))
@@ -90,17 +95,17 @@ class FusedAdamW:
         if backend is None or not self._taken:
             return
         taken = [weights[i] for i in self._taken]
-        counts = [_matrices(w, group)[0] if clips(group, "post", w) else 1 for w in taken]
+        rows = [matrix_rows(w, layout_of(group) if clips(group, "post", w) else None) for w in taken]
+        counts = [len(each.size) for each in rows]
         owner = np.repeat(np.arange(len(taken)), counts)
-        first = np.concatenate([[0], np.cumsum(counts)])[owner].astype(np.int64)
-        sizes = np.array([w.numel() // count for w, count in zip(taken, counts, strict=True)], np.int64)[owner]
         clipped = [w for w in taken if clips(group, "post", w)]
         self._states = [states[i] for i in self._taken]
         views = self._gather_memory(clipped, counts, group, backend.uses_torch)
-        bindings = [bind(w, state, memory) for w, state, memory in zip(taken, self._states, views, strict=True)]
-        self._plan = KernelPlan(
-            bindings, owner, (np.arange(len(owner)) - first) * sizes, sizes, sum(counts[: len(clipped)])
-        )
+        parts = zip(taken, self._states, views, strict=True)
+        bindings = [bind(local_shard(w), state, memory) for w, state, memory in parts]
+        start, size = (np.concatenate(column) for column in ([r.start for r in rows], [r.size for r in rows]))
+        self._plan = KernelPlan(bindings, owner, start, size, sum(counts[: len(clipped)]), over=over)
+        self._plan.total = np.repeat([each.total for each in rows], counts)[: self._plan.clipped]
         if clipped:
             rule: QuantileRule = group["post"].rule
             self._rule, self._plan.operator, self._plan.q = rule, OPERATORS[group["post"].operator], rule.level
@@ -135,7 +140,7 @@ class FusedAdamW:
         for state, each in zip(self._states, self._plan.bindings, strict=True):
             for key, view in each.memory.items():
                 if state.get(f"post_{key}") is view:
-                    state[f"post_{key}"] = torch.clone(view)
+                    state[f"post_{key}"] = each.memory[key].clone()
 
     def _constants(self, group: Group) -> list[AdamConstants]:
         """Count the step of each parameter and return its constants, a single one where all are at the same step."""
@@ -164,9 +169,11 @@ class FusedAdamW:
 
 def _supports(p: Tensor, w: Tensor, state: ParameterState, group: Group, knows_clip: bool) -> bool:
     """Tell whether a backend knows this case: contiguous fp32, no amsgrad, a clip by quantile or number."""
-    if group["amsgrad"] or not w.numel() or not is_readable(w):
+    if group["amsgrad"] or not w.numel() or (is_dtensor(w) and not (is_sliced(w) and group["blocks"] == 1)):
         return False
-    m, v = state["exp_avg"], state["exp_avg_sq"]
+    w, m, v = (local_shard(x) for x in (w, state["exp_avg"], state["exp_avg_sq"]))
+    if not is_readable(w):
+        return False
     if not (is_plain(w) and is_plain(m) and is_plain(v) and w.device == m.device == v.device):
         return False
     if not _takes_gradient(p, group):
@@ -185,15 +192,29 @@ def _takes_gradient(p: Tensor, group: Group) -> bool:
     """Tell whether the gradient is of the kind that the kernel reads, or that `fp32_state` makes so."""
     g = p.grad
     assert g is not None
+    if getattr(g, "placements", None) != getattr(p, "placements", None):  # of DTensors
+        return False
+    g = local_shard(g)
     if group["fp32_state"] and g.dtype in HALF:
         return type(g) is Tensor and g.layout is torch.strided and g.is_contiguous()
     return is_plain(g)
 
 
-def _matrices(w: Tensor, group: Group) -> tuple[int, int]:
-    """Return how many matrices there are in `w`, and how many entries each has."""
-    count = math.prod(layout_of(group).shape(w.shape)[:-2])
-    return count, w.numel() // max(count, 1)
+def _of_same_processes(
+    places: list[int], weights: list[Tensor], group: Group, backend: type[Backend]
+) -> tuple[list[int], list[Any]]:
+    """Leave out clipped parameters whose quantiles need other processes than the others'; returns also these groups.
+
+    A threshold that does not depend on the data needs none.
+    """
+    level = group["post"].rule.level if group["post"] is not None and _knows(group["post"]) else None
+    if level is None or not any(is_dtensor(weights[i]) for i in places):
+        return places, []
+    clipped = [i for i in places if clips(group, "post", weights[i])]
+    groups = {i: shard_groups(weights[i]) for i in clipped}
+    over = next((each for each in groups.values() if each), []) if backend.spans_processes else []
+    left_out = {i for i in clipped if groups[i] != over}
+    return [i for i in places if i not in left_out], over
 
 
 def _constants(step: float, group: Group) -> AdamConstants:

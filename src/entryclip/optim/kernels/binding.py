@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...dtensor import local_shard
 from ...thresholds import State
 from ..groups import ParameterState
 
@@ -24,7 +25,11 @@ class ParameterBinding:
     def holds(self, w: Tensor, state: ParameterState) -> bool:
         """Tell whether nothing was replaced, moved, reshaped or retyped since."""
         m, v = self.m, self.v
-        if w is not self.w or state.get("exp_avg") is not m or state.get("exp_avg_sq") is not v:
+        if (
+            w is not self.w
+            or local_shard(state.get("exp_avg")) is not m
+            or local_shard(state.get("exp_avg_sq")) is not v
+        ):
             return False
         if (w.data_ptr(), m.data_ptr(), v.data_ptr()) != self.addresses:
             return False
@@ -36,8 +41,8 @@ class ParameterBinding:
 
 
 def bind(w: Tensor, state: ParameterState, memory: State) -> ParameterBinding:
-    """Return the binding of a parameter whose moments exist."""
-    m, v = state["exp_avg"], state["exp_avg_sq"]
+    """Return the binding of a parameter whose moments exist; `w` is the local shard of a sharded one."""
+    m, v = local_shard(state["exp_avg"]), local_shard(state["exp_avg_sq"])
     return ParameterBinding(w, m, v, (w.data_ptr(), m.data_ptr(), v.data_ptr()), memory)
 
 

@@ -96,6 +96,7 @@ class CPUBackend:
     """Carries out the plans of one group on the host, by one call of adamw.c for all matrices."""
 
     uses_torch: ClassVar[bool] = False
+    spans_processes: ClassVar[bool] = False
 
     def __init__(self, plan: KernelPlan):
         self._jobs = np.zeros(len(plan.owner), JOB)

@@ -66,6 +66,9 @@ class KernelPlan:
     clipped: int  # how many matrices are clipped: these come first
     operator: Operator = Operator.NONE
     q: float | None = None  # the level of the quantile of the non-zero |u| that is asked for, if any
+    # Of matrices that are sharded over processes, `start` and `size` are those of the local shard.
+    over: list[Any] = field(default_factory=list)  # the process groups whose counts are summed
+    total: NDArray[np.int64] | None = None  # entries of each clipped matrix on all processes; None: as `size`
     propagate: bool = True  # a non-finite u comes out NaN, whatever the operator's limit
     # What changes from step to step.
     gradients: list[Tensor] = field(default_factory=list)  # contiguous fp32, one per binding
@@ -82,6 +85,7 @@ class Backend(Protocol):
     # Whether a rule's memory, thresholds and quantiles are torch tensors on the parameters' device, so that the host
     # need not wait for them; else they are numpy arrays, whose small operations cost less.
     uses_torch: ClassVar[bool]
+    spans_processes: ClassVar[bool]  # whether it finds the quantiles of matrices that are sharded over processes
 
     def __init__(self, plan: KernelPlan): ...
 

@@ -27,7 +27,6 @@ from .triton_kernels import (
     QUANTILE,
     RANK,
     SEARCH_COLUMNS,
-    TABLE_COLUMNS,
     TOP,
     WIDEST,
     WIDTH,
@@ -35,7 +34,6 @@ from .triton_kernels import (
     A,
     B,
     M,
-    N,
     V,
     address_of,
     at,
@@ -47,11 +45,14 @@ from .triton_kernels import (
 
 
 @triton.jit
-def locate(table, search, estimates, q):
-    """Find the rank of the quantile, as quantiles.order.position does; a bracket that misses becomes all numbers."""
+def locate(totals, search, estimates, q):
+    """Find the rank of the quantile, as quantiles.order.position does; a bracket that misses becomes all numbers.
+
+    `totals` has the number of entries of each matrix, on all processes where it is sharded.
+    """
     matrix = tl.program_id(0)
     row = search + matrix * SEARCH_COLUMNS
-    n, zeros = tl.load(table + matrix * TABLE_COLUMNS + N), tl.load(row + ZEROS)
+    n, zeros = tl.load(totals + matrix), tl.load(row + ZEROS)
     place = tl.load(q) * tl.maximum(n - 1 - zeros, 0).to(tl.float64)
     floor = tl.floor(place)
     rank = tl.minimum(zeros + floor.to(tl.int64), n - 1)
@@ -136,7 +137,7 @@ def digit(
 
 
 @triton.jit
-def choose(table, search, histogram, estimates, q, multiples, thresholds, LAST: tl.constexpr):
+def choose(totals, search, histogram, estimates, q, multiples, thresholds, LAST: tl.constexpr):
     """Go into the bin that holds the rank, and leave the histogram empty for the next digit.
 
     With LAST: write the quantile, `multiples` times it to `thresholds`, and the bracket of the next step.
@@ -153,7 +154,7 @@ def choose(table, search, histogram, estimates, q, multiples, thresholds, LAST: 
     tl.store(row + RANK, rank)
     tl.store(row + PREFIX, found.to(tl.int64))
     if LAST:
-        n = tl.load(table + matrix * TABLE_COLUMNS + N)
+        n = tl.load(totals + matrix)
         size = tl.sum(tl.where(bins == mine, counts, 0), 0)
         near = tl.min(tl.where((bins > mine) & (counts > 0), bins, BINS), 0)
         next_up = tl.where(near < BINS, (prefix << 8) | near, tl.load(row + BEYOND).to(tl.int32))
