@@ -1,4 +1,4 @@
-"""Parameters stepped together: the same bits as one by one, in bounded memory, and many small ones at the price of few."""
+"""Parameters stepped together: the same bits as one by one, in bounded memory, and many small ones at little cost."""
 
 import copy
 import time

@@ -66,7 +66,7 @@ def test_rows_of_different_lengths_together(select, q):
     """Each row has the quantile that it has alone."""
     xs = [
         data(kind, torch.float32, (rows, n))
-        for kind, rows, n in zip(KINDS, (1, 3, 2, 1, 4, 1, 2, 3, 1), (5, 1, 4097, *[30] * 6))
+        for kind, rows, n in zip(KINDS, (1, 3, 2, 1, 4, 1, 2, 3, 1), (5, 1, 4097, *[30] * 6), strict=True)
     ]
     found = interpolate(select([magnitude_bits(x) for x in xs], q, True), "float32").float()
     assert same(found, torch.cat([ec.quantile_abs(x, q, dim=-1, nonzero=True) for x in xs]))

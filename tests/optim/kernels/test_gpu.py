@@ -17,7 +17,8 @@ HERE = Path(__file__).parent
 def test_the_kernels_in_the_interpreter():
     """The interpreter must be chosen before the kernels are imported: hence a process of its own."""
     pytest.importorskip("triton", reason="the kernels for GPUs are written in Triton")
-    command = [sys.executable, "-m", "pytest", str(HERE / "test_interpreted.py"), "-n", "0", "--color=no"]
+    files = [str(HERE / name) for name in ("test_interpreted.py", "test_interpreted_sharded.py")]
+    command = [sys.executable, "-m", "pytest", *files, "-n", "0", "--color=no"]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=HERE.parents[2])
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
