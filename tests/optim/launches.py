@@ -51,8 +51,8 @@ class Launches(TorchDispatchMode):
     """Counts kernels, bytes read and written, and waits of the host, while it is active.
 
     Every operation on a device counts as one launch that reads each argument once and writes each result once. That is
-    less than the truth for `topk`, which reads its argument several times. A `_foreach` operation counts as the launches
-    into which torch cuts its list.
+    less than the truth for `topk`, which reads its argument several times. A `_foreach` operation counts as the
+    launches into which torch cuts its list.
     """
 
     def __init__(self):

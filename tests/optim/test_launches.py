@@ -49,7 +49,7 @@ def test_launches_and_bytes_of_a_step(name):
 
 # GPT-2 with 124M parameters: 148 of them, 50 of which are matrices.
 BLOCK = [(768,), (768,), (2304, 768), (2304,), (768, 768), (768,), (768,), (768,), (3072, 768), (3072,), (768, 3072)]
-GPT2 = [(50257, 768), (1024, 768), *(BLOCK + [(768,)]) * 12, (768,), (768,)]
+GPT2 = [(50257, 768), (1024, 768), *[*BLOCK, (768,)] * 12, (768,), (768,)]
 GPT2_LIMITS = {"adamw, no clip": (64, 80.1), "adamw, smooth": (204, 139.6), "adamw, running": (262, 139.6)}
 
 

@@ -24,6 +24,9 @@ from .stages import gradient, orthogonalize
 from .state_dict import as_text, load_state_dict
 
 
+_SPENT = Direction(torch.empty(0))
+
+
 class Staged(torch.optim.Optimizer):
     """An optimizer whose param groups each follow a method ("sgd", "adamw", "muon", ...) with that method's defaults.
 
@@ -109,9 +112,11 @@ class Staged(torch.optim.Optimizer):
             directions = self._signed(params, directions, group, method)
         chosen = [i for i, p in enumerate(params) if clips(group, "post", p)]
         if chosen:
-            taken = [directions[i] for i in chosen]
-            owned = all(direction.is_owned for direction in taken)
-            us = self._clip("post", [params[i] for i in chosen], materialize_all_(taken), group, owned=owned)
+            owned = all(directions[i].is_owned for i in chosen)
+            us = materialize_all_([directions[i] for i in chosen])
+            for i in chosen:
+                directions[i] = _SPENT  # its denominator's memory is free from here on
+            us = self._clip("post", [params[i] for i in chosen], us, group, owned=owned)
             for i, u in zip(chosen, us, strict=True):
                 directions[i] = Direction(u)
         ws = [self._weights(p, group) for p in params]

@@ -1,4 +1,4 @@
-"""The Triton kernels on the local shards of DTensors, in two processes of Triton's interpreter: the bits of one process.
+"""The Triton kernels on the local shards of DTensors, in two processes of the interpreter: the bits of one process.
 
 As test_interpreted.py, this file runs in a process of its own, which test_gpu.py starts.
 """

@@ -21,7 +21,8 @@ class MatrixRows(NamedTuple):
 def matrix_rows(w: Any, layout: Layout | None) -> MatrixRows:
     """Return the matrices of a contiguous tensor, or of a DTensor by its local shard.
 
-    Without a layout all entries count as one. A layout in blocks is for plain tensors only: a block may lie across several shards.
+    Without a layout all entries count as one. A layout in blocks is for plain tensors only: a block may lie across
+    several shards.
     """
     here = local_shard(w).numel()
     if layout is None:
