@@ -23,7 +23,6 @@ from .stacked_clip import clip_all_
 from .stages import gradient, orthogonalize
 from .state_dict import as_text, load_state_dict
 
-
 _SPENT = Direction(torch.empty(0))
 
 
