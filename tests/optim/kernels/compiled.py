@@ -22,9 +22,9 @@ TARGETS = {
     "gfx942": GPUTarget("hip", "gfx942", 64),
 }
 TYPES = {
-    "table": "*i64", "totals": "*i64", "constants": "*fp32", "tiles": "*i32", "ready": "*i32", "thresholds": "*fp32", "search": "*i64",
+    "table": "*i64", "constants": "*fp32", "tiles": "*i32", "ready": "*i32", "thresholds": "*fp32", "search": "*i64",
     "kept": "*i32", "kept_counts": "*i32", "clipped": "i32", "estimates": "*fp64", "q": "*fp64", "histogram": "*i64",
-    "shift": "i32", "multiples": "*fp64",
+    "shift": "i32", "multiples": "*fp64", "totals": "*i64",
 }  # fmt: skip
 SHAPE = {"TILE": GPUBackend.tile, "BLOCK": 512, "ROOM": GPUBackend.tile // 16}
 
