@@ -13,9 +13,9 @@ OPERATORS = {Operator.SMOOTH: ec.smooth_shrinkage, Operator.HARD: ec.hard_clip}
 
 class ReferenceBackend:
     uses_torch = False
-    smallest_in_batch = 1
     kinds = frozenset({DirectionKind.ADAM})
     takes_half = preserves_rms = frozenset()
+    spans_processes = False
     plans = 0  # how many were carried out
 
     def __init__(self, plan):

@@ -30,7 +30,7 @@ TARGETS = {
 TYPES = {
     "table": "*i64", "constants": "*fp32", "tiles": "*i32", "ready": "*i32", "thresholds": "*fp32", "search": "*i64",
     "kept": "*i32", "kept_counts": "*i32", "clipped": "i32", "estimates": "*fp64", "q": "*fp64", "histogram": "*i64",
-    "shift": "i32", "multiples": "*fp64", "squares": "*fp64", "inverse": "*fp32",
+    "shift": "i32", "multiples": "*fp64", "totals": "*i64", "squares": "*fp64", "inverse": "*fp32",
     "partials": "*fp64", "factors": "*fp32", "arrivals": "*i32",
     "rows": "*i64", "values": "*fp32", "n": "i64", "stride": "i64", "parts": "i32", "level": "i64",
 }  # fmt: skip

@@ -15,7 +15,7 @@ from entryclip.quantiles import device
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize("file", ["", "_capture", "_half", "_momentum", "_quantiles"])
+@pytest.mark.parametrize("file", ["", "_capture", "_half", "_momentum", "_quantiles", "_sharded"])
 def test_the_kernels_in_the_interpreter(file):
     """The interpreter must be chosen before the kernels are imported: hence a process of its own."""
     pytest.importorskip("triton", reason="the kernels for GPUs are written in Triton")

@@ -21,6 +21,7 @@ pytest.importorskip("triton")
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for the lists of test_fused.py
 
 import test_fused
+from fast_calls import fast_calls
 from triton.runtime import interpreter
 
 import entryclip as ec
@@ -31,17 +32,7 @@ from entryclip.optim.kernels.plan import AdamConstants, KernelPlan, Operator, Th
 
 @pytest.fixture(autouse=True, scope="module")
 def _fast_calls():
-    """Let functions called by a kernel prepare their module once, not at each call: half of the interpreter's time."""
-    prepared = set()
-
-    def call(function, *args, **kwargs):
-        if id(function.fn.__globals__) not in prepared:
-            prepared.add(id(function.fn.__globals__))
-            interpreter._patch_lang(function.fn)
-        return function.rewrite()(*args, **kwargs)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interpreter.InterpretedFunction, "__call__", call)
+    with fast_calls():
         yield
 
 

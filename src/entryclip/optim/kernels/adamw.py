@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ...arrays import Array, cast, namespace
 from ...clip import Clip
+from ...dtensor import is_dtensor, is_sliced, local_shard, shard_groups
 from ...thresholds import QuantileRule, State, Step
 from ..capture import is_capturing
 from ..groups import HALF, Group, ParameterState, clips, layout_of
@@ -22,6 +23,7 @@ from ..stages import stage_memory
 from .backends import backend_for
 from .binding import as_plain, bind, is_half_of, is_plain, is_readable
 from .device_constants import device_constants, host_lr
+from .matrix_rows import MatrixRows, matrix_rows
 from .plan import (
     OPERATORS,
     AdamConstants,
@@ -52,7 +54,7 @@ class FusedGroup(ABC):
         self._memory: State = {}
         self._rule: QuantileRule | None = None  # where there is something to clip
         self._ones: Array = np.zeros(0)  # (clipped, 1, 1), in the library in which the rule computes
-        self._in_graphs: list[Backend | None] = []  # captured graphs work in the memory of these
+        self._in_graphs: list[Any] = []  # captured graphs work in the memory of these
 
     def bind(
         self, params: list[Tensor], weights: list[Tensor], states: list[ParameterState], group: Group
@@ -64,6 +66,7 @@ class FusedGroup(ABC):
                     "the fused step is not made for these parameters and options yet, which a CUDA graph cannot "
                     "capture: take a step with the same ones, and with gradients for the same parameters, before"
                 )
+            self._release_memory()
             self._params, self._options = params, self._plan_options(group)
             self._make_plan(weights, states, group)
         self._states = [states[i] for i in self._taken]  # also where a state is another object with the same tensors
@@ -80,16 +83,18 @@ class FusedGroup(ABC):
         if self._backend is None or not plan.bindings:
             return
         half = self.takes_half
-        plan.gradients = [as_plain(g, each.w, half) for g, each in zip(gradients, plan.bindings, strict=True)]
+        pairs = zip(gradients, plan.bindings, strict=True)
+        plan.gradients = [as_plain(local_shard(g), each.w, half) for g, each in pairs]
         plan.constants = self._constants(group)
         when = Step(lr=group["lr"] if plan.is_capturable else float(group["lr"]))
         if self._rule is not None:
             self._set_thresholds(self._rule, when)
         if is_capturing():
-            self._in_graphs.append(self._backend)
+            self._in_graphs.append((self._backend, self._memory, self._ones))
         quantiles = self._backend.run(plan)
         if self._rule is not None and self._awaits(self._rule):
             self._finish(self._rule, when, quantiles)
+        plan.gradients = []  # else they would outlive `zero_grad`
 
     @abstractmethod
     def _kind(self, group: Group) -> DirectionKind:
@@ -104,13 +109,18 @@ class FusedGroup(ABC):
         """Return the numbers of this step, one tuple for each bound parameter or a single one for all."""
 
     def _supports(self, p: Tensor, w: Tensor, state: ParameterState, group: Group, backend: type[Backend]) -> bool:
-        """Tell whether a backend knows this case: contiguous fp32, a clip by quantile or number."""
-        if self._kind(group) not in backend.kinds or not w.numel() or not is_readable(w):
+        """Tell whether a backend knows this case: contiguous fp32, whole or in slices, a clip by quantile or number."""
+        if self._kind(group) not in backend.kinds or not w.numel():
             return False
-        buffers = [state.get(key) for key in self._buffers(group)]
-        if not (is_plain(w) and all(t is not None and is_plain(t) and t.device == w.device for t in buffers)):
+        if is_dtensor(w) and not (is_sliced(w) and group["blocks"] == 1):
             return False
-        if not takes_gradient(p, group) or (p is not w and not is_half_of(p, w)):
+        here, own = local_shard(w), local_shard(p)
+        buffers = [local_shard(state.get(key)) for key in self._buffers(group)]
+        if not is_readable(here) or not is_plain(here):
+            return False
+        if any(t is None or not is_plain(t) or t.device != here.device for t in buffers):
+            return False
+        if not takes_gradient(p, group) or (p is not w and not is_half_of(own, here)):
             return False
         return self._knows_clip(w, group, backend)
 
@@ -121,14 +131,13 @@ class FusedGroup(ABC):
         clip: Clip = group[self.stage]
         if clip.operator not in OPERATORS or not isinstance(clip.rule, QuantileRule):
             return False
-        if clip.preserve_rms and self._kind(group) not in backend.preserves_rms:
-            return False
-        count, n = matrices_in(w, group)
-        return layout_of(group).is_contiguous() and (count == 1 or n >= backend.smallest_in_batch)
+        if clip.preserve_rms and (self._kind(group) not in backend.preserves_rms or shard_groups(w)):
+            return False  # the sums of squares are those of one process
+        return layout_of(group).is_contiguous()
 
-    def _count(self, w: Tensor, group: Group) -> int:
-        """Return how many matrices of a parameter are worked on one by one."""
-        return matrices_in(w, group)[0] if clips(group, self.stage, w) else 1
+    def _rows(self, w: Tensor, group: Group) -> MatrixRows:
+        """Return the matrices of a parameter that are worked on one by one."""
+        return matrix_rows(w, layout_of(group) if clips(group, self.stage, w) else None)
 
     def _sorted(self, supported: list[int], weights: list[Tensor], group: Group) -> list[int]:
         """Return the positions of the supported parameters in the order of the plan, the clipped ones first."""
@@ -147,16 +156,18 @@ class FusedGroup(ABC):
         if any(not takes_gradient(params[i], group) for i in self._taken):
             return False
         bound = zip(self._taken, self._plan.bindings, strict=True)
-        return all(each.holds(params[i], weights[i], states[i]) for i, each in bound)
+        return all(each.holds(local_shard(params[i]), local_shard(weights[i]), states[i]) for i, each in bound)
 
     def _make_plan(self, weights: list[Tensor], states: list[ParameterState], group: Group) -> None:
         """Put the matrices of all supported parameters into one table, the clipped ones first."""
         device = next((w.device for w in weights if backend_for(w.device.type)), None)
         backend = backend_for(device.type) if device is not None else None
         supported: list[int] = []
+        over: list[Any] = []
         if backend is not None:
             here = [i for i, w in enumerate(weights) if w.device == device]
             supported = [i for i in here if self._supports(self._params[i], weights[i], states[i], group, backend)]
+            supported, over = _of_same_processes(supported, weights, group, self.stage, backend)
         chosen = set(supported)
         self.rest = [p for i, p in enumerate(self._params) if i not in chosen]
         self._taken = self._sorted(supported, weights, group)
@@ -164,19 +175,21 @@ class FusedGroup(ABC):
         if backend is None or not self._taken:
             return
         taken = [weights[i] for i in self._taken]
-        counts = [self._count(w, group) for w in taken]
+        rows = [self._rows(w, group) for w in taken]
+        counts = [len(each.size) for each in rows]
         owner = np.repeat(np.arange(len(taken)), counts)
-        first = np.concatenate([[0], np.cumsum(counts)])[owner].astype(np.int64)
-        sizes = np.array([w.numel() // count for w, count in zip(taken, counts, strict=True)], np.int64)[owner]
         clipped = [w for w in taken if clips(group, self.stage, w)]
         self._states = [states[i] for i in self._taken]
         views = self._gather_memory(clipped, counts, group, backend.uses_torch)
-        keys = self._buffers(group)
-        bound = zip(self._taken, taken, self._states, views, strict=True)
-        bindings = [bind(self._params[i], w, state, keys, memory) for i, w, state, memory in bound]
-        start = (np.arange(len(owner)) - first) * sizes
-        self._plan = KernelPlan(bindings, owner, start, sizes, sum(counts[: len(clipped)]), kind=self._kind(group))
+        keys, own = self._buffers(group), [local_shard(self._params[i]) for i in self._taken]
+        parts = zip(own, map(local_shard, taken), self._states, views, strict=True)
+        bindings = [bind(p, w, state, keys, memory) for p, w, state, memory in parts]
+        start, size = (np.concatenate(column) for column in ([r.start for r in rows], [r.size for r in rows]))
+        self._plan = KernelPlan(
+            bindings, owner, start, size, sum(counts[: len(clipped)]), over=over, kind=self._kind(group)
+        )
         self._plan.is_capturable = backend.uses_torch and group["capturable"]
+        self._plan.total = np.repeat([each.total for each in rows], counts)[: self._plan.clipped]
         if clipped:
             clip: Clip = group[self.stage]
             rule = clip.rule
@@ -209,6 +222,13 @@ class FusedGroup(ABC):
                 view[f"{stage}_{key}"] = state[f"{stage}_{key}"] = part.view(each[key].shape)
             self._memory[key] = together if uses_torch else together.numpy()
         return views
+
+    def _release_memory(self) -> None:
+        """Give each parameter of the old plan a copy of its memory: a view would keep the memory of all of them."""
+        for state, each in zip(self._states, self._plan.bindings, strict=True):
+            for key, view in each.memory.items():
+                if view is not None and state.get(key) is view:
+                    state[key] = view.clone()
 
     def _set_thresholds(self, rule: QuantileRule, when: Step) -> None:
         """Write down each clipped matrix's threshold, as far as the rule can tell it before the data is seen."""
@@ -269,15 +289,28 @@ def takes_gradient(p: Tensor, group: Group) -> bool:
     """Tell whether the gradient is of the kind that the kernel reads, or that `fp32_state` makes so."""
     g = p.grad
     assert g is not None
+    if getattr(g, "placements", None) != getattr(p, "placements", None):  # of DTensors
+        return False
+    g = local_shard(g)
     if group["fp32_state"] and g.dtype in HALF:
         return is_plain(g, HALF)
     return is_plain(g)
 
 
-def matrices_in(w: Tensor, group: Group) -> tuple[int, int]:
-    """Return how many matrices there are in `w`, and how many entries each has."""
-    count = math.prod(layout_of(group).shape(w.shape)[:-2])
-    return count, w.numel() // max(count, 1)
+def _of_same_processes(
+    places: list[int], weights: list[Tensor], group: Group, stage: str, backend: type[Backend]
+) -> tuple[list[int], list[Any]]:
+    """Leave out clipped parameters whose quantiles need other processes than the others'; returns also these groups.
+
+    A threshold that does not depend on the data needs none.
+    """
+    clipped = [i for i in places if clips(group, stage, weights[i])]
+    if not any(is_dtensor(weights[i]) for i in clipped) or group[stage].rule.level is None:
+        return places, []
+    groups = {i: shard_groups(weights[i]) for i in clipped}
+    over = next((each for each in groups.values() if each), []) if backend.spans_processes else []
+    left_out = {i for i in clipped if groups[i] != over}
+    return [i for i in places if i not in left_out], over
 
 
 def _constants(step: float, group: Group) -> AdamConstants:

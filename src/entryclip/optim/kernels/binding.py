@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...dtensor import local_shard
 from ...thresholds import State
 from ..groups import HALF, ParameterState
 
@@ -29,7 +30,9 @@ class ParameterBinding:
 
     def holds(self, p: Tensor, w: Tensor, state: ParameterState) -> bool:
         """Tell whether nothing was replaced, moved, reshaped or retyped since."""
-        if w is not self.w or any(state.get(key) is not t for key, t in (*self.buffers.items(), *self.memory.items())):
+        if w is not self.w or any(state.get(key) is not t for key, t in self.memory.items()):
+            return False
+        if any(local_shard(state.get(key)) is not t for key, t in self.buffers.items()):
             return False
         tensors = (w, *self.buffers.values())
         if tuple(t.data_ptr() for t in tensors) != self.addresses:
@@ -40,8 +43,11 @@ class ParameterBinding:
 
 
 def bind(p: Tensor, w: Tensor, state: ParameterState, keys: Sequence[str], memory: State) -> ParameterBinding:
-    """Return the binding of a parameter `p` whose buffers `keys` exist; its weights `w` are `p` or its fp32 copy."""
-    buffers = {key: state[key] for key in keys}
+    """Return the binding of a parameter `p` whose buffers `keys` exist; its weights `w` are `p` or its fp32 copy.
+
+    Of a sharded parameter both are the local shards.
+    """
+    buffers = {key: local_shard(state[key]) for key in keys}
     addresses = tuple(t.data_ptr() for t in (w, *buffers.values()))
     return ParameterBinding(w, buffers, addresses, memory, None if p is w else p, p.data_ptr())
 

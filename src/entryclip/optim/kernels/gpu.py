@@ -7,9 +7,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...dtensor import all_reduce
 from ...quantiles import triton_digits as digits
 from ...quantiles.gpu import PRECISIONS
 from ..capture import is_capturing
@@ -31,10 +33,10 @@ class GPUBackend:
     """
 
     uses_torch: ClassVar[bool] = True
-    smallest_in_batch: ClassVar[int] = 1
     kinds: ClassVar[frozenset[DirectionKind]] = frozenset(DirectionKind)
     takes_half: ClassVar[frozenset[DirectionKind]] = frozenset({DirectionKind.ADAM})
     preserves_rms: ClassVar[frozenset[DirectionKind]] = frozenset({DirectionKind.ADAM})
+    spans_processes: ClassVar[bool] = True
     tile = 8192  # entries that one program works on; below 2^15, for its counts share a register
     block = 1024 if torch.version.hip else 512  # entries that it holds at a time: four, 16 bytes, for each thread
     warps = 4
@@ -109,6 +111,7 @@ class GPUBackend:
         self._estimates[:, kernels.WIDTH.value] = kernels.WIDEST.value
         self._histogram = torch.zeros(count, digits.BINS.value, dtype=torch.int64, **new)
         self._thresholds = torch.zeros(count, dtype=torch.float32, **new)
+        self._totals = self._upload((plan.size[:count] if plan.total is None else plan.total).astype(np.int64))
         self._level = torch.full((1,), plan.q or 0.0, dtype=torch.float64, **new)
         programs = self._clipped_tiles if count else 0
         self._kept = torch.empty(programs * self._room, dtype=torch.int32, **new)
@@ -157,16 +160,30 @@ class GPUBackend:
         )
 
     def _select(self, plan: KernelPlan) -> None:
-        """Find the quantile of every clipped matrix: nine launches."""
+        """Find the quantile of every clipped matrix: nine launches, and six exchanges where matrices are sharded."""
         tables, shape = self._tables, {"TILE": self.tile, "BLOCK": self.block, "ROOM": self._room}
-        table, search, histogram = tables.addresses, self._search, self._histogram
+        search, histogram, totals = self._search, self._histogram, self._totals
         kept = (self._kept, self._kept_counts)
-        self._launch(searching.locate, plan.clipped, table, search, self._estimates, self._level)
+        if plan.over:
+            counts = search[:, kernels.ZEROS.value : kernels.INSIDE.value + 1].contiguous()
+            all_reduce(counts, dist.ReduceOp.SUM, plan.over)
+            search[:, kernels.ZEROS.value : kernels.INSIDE.value + 1] = counts
+        self._launch(searching.locate, plan.clipped, totals, search, self._estimates, self._level)
         for shift in _SHIFTS:
-            arrays = (table, tables.constants, self._tiles, search, histogram, *kept, shift)
+            arrays = (tables.addresses, tables.constants, self._tiles, search, histogram, *kept, shift)
             self._launch(searching.digit, self._clipped_tiles, *arrays, KIND=int(plan.kind), LAST=shift == 0, **shape)
+            all_reduce(histogram, dist.ReduceOp.SUM, plan.over)
+            if shift == 0 and plan.over:
+                self._reduce_ends(plan)
             results = (self._estimates, self._level, tables.multiples, self._thresholds)
-            self._launch(searching.choose, plan.clipped, table, search, histogram, *results, LAST=shift == 0)
+            self._launch(searching.choose, plan.clipped, totals, search, histogram, *results, LAST=shift == 0)
+
+    def _reduce_ends(self, plan: KernelPlan) -> None:
+        """Take the largest magnitude and the smallest beyond the last digit over all processes, as one minimum."""
+        top, beyond = kernels.TOP.value, kernels.BEYOND.value
+        ends = torch.stack([-self._search[:, top], self._search[:, beyond]])
+        all_reduce(ends, dist.ReduceOp.MIN, plan.over)
+        self._search[:, top], self._search[:, beyond] = -ends[0], ends[1]
 
     def _launch(self, kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None:
         """Launch one kernel on the device of the tensors, without fusing its operations: see triton_kernels.py."""

@@ -7,16 +7,19 @@ it, stacks it or measures it.
 
 import dataclasses
 import itertools
+import math
 from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
 
-from ..direction import Direction
+from ...dtensor import is_dtensor
+from ..direction import Direction, move_all_
 from ..groups import Group, ParameterState, layout_of
-from .adamw import FusedGroup, matrices_in
+from .adamw import FusedGroup
 from .binding import ParameterBinding
 from .device_constants import host_lr, lr_constants
+from .matrix_rows import MatrixRows, matrix_rows
 from .plan import Backend, DirectionBackend, DirectionKind, MomentumConstants
 
 _TOGETHER = 1 << 27  # entries of Muon's parameters that are stepped together: 256 MB of directions in bf16
@@ -122,10 +125,11 @@ class MuonPortion(FusedGroup):
 
     def _supports(self, p: Tensor, w: Tensor, state: ParameterState, group: Group, backend: type[Backend]) -> bool:
         contiguous = layout_of(group).is_contiguous()
-        return group["post"] is None and contiguous and super()._supports(p, w, state, group, backend)
+        whole = contiguous and not is_dtensor(w)  # the matrix sign needs all of a matrix
+        return group["post"] is None and whole and super()._supports(p, w, state, group, backend)
 
-    def _count(self, w: Tensor, group: Group) -> int:
-        return matrices_in(w, group)[0]  # each has a norm, also where none is clipped
+    def _rows(self, w: Tensor, group: Group) -> MatrixRows:
+        return matrix_rows(w, layout_of(group))  # each has a norm, also where none is clipped
 
     def _sorted(self, supported: list[int], weights: list[Tensor], group: Group) -> list[int]:
         return sorted(supported, key=lambda i: _stored(weights[i], group))
@@ -142,7 +146,7 @@ class _Stack:
         w = bindings[0].w
         self._weights = [each.w for each in bindings]
         self._unit_dtype = group["method"].unit_dtype(w, group)
-        counts = [matrices_in(w, group)[0] for w in self._weights]
+        counts = [math.prod(layout_of(group).shape(w.shape)[:-2]) for w in self._weights]
         written = torch.bfloat16 if self._unit_dtype == torch.bfloat16 else torch.float32  # fp16 might overflow
         self.directions = torch.empty(sum(counts), *_stored(w, group), dtype=written, device=w.device)
         self._counts = counts
@@ -153,18 +157,13 @@ class _Stack:
 
     def move_weights_(self, inverse_norms: Tensor, group: Group) -> None:
         """Take the matrix signs of the directions, which are spent afterwards, and move the weights by them."""
-        method, lr = group["method"], group["lr"] if group["capturable"] else float(group["lr"])
+        method = group["method"]
         unit = torch.mul(self.directions, inverse_norms[:, None, None], out=self.directions).to(self._unit_dtype)
         signs = torch.split(method.sign_of_unit(unit, group), self._counts)
-        updates = [sign.reshape(w.shape) for sign, w in zip(signs, self._weights, strict=True)]
-        if group["weight_decay"] != 0:
-            torch._foreach_mul_(self._weights, 1 - lr * group["weight_decay"])
         scale = method.scale(self._weights[0], group)
-        if not isinstance(lr, Tensor):
-            torch._foreach_add_(self._weights, updates, alpha=-lr * scale)
-            return
-        for w, update in zip(self._weights, updates, strict=True):
-            Direction(update, scale=scale).move_(w, lr, capturable=True)
+        moves = [Direction(sign.reshape(w.shape), scale=scale) for sign, w in zip(signs, self._weights, strict=True)]
+        method.decay_all_(self._weights, group)
+        move_all_(moves, self._weights, group["lr"], capturable=group["capturable"])
 
 
 def _stored(w: Tensor, group: Group) -> tuple[int, ...]:

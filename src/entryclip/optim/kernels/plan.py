@@ -87,6 +87,9 @@ class KernelPlan:
     clipped: int  # how many matrices are clipped: these come first
     operator: Operator = Operator.NONE
     q: float | None = None  # the level of the quantile of the non-zero |u| that is asked for, if any
+    # Of matrices that are sharded over processes, `start` and `size` are those of the local shard.
+    over: list[Any] = field(default_factory=list)  # the process groups whose counts are summed
+    total: NDArray[np.int64] | None = None  # entries of each clipped matrix on all processes; None: as `size`
     propagate: bool = True  # a non-finite u comes out NaN, whatever the operator's limit
     preserve_rms: bool = False  # each clipped matrix is scaled back to the root mean square of its u
     kind: DirectionKind = DirectionKind.ADAM
@@ -112,11 +115,11 @@ class Backend(Protocol):
     # Whether a rule's memory, thresholds and quantiles are torch tensors on the parameters' device, so that the host
     # need not wait for them; else they are numpy arrays, whose small operations cost less.
     uses_torch: ClassVar[bool]
-    smallest_in_batch: ClassVar[int]  # entries of a matrix below which a batch of them is left to the plain path
     kinds: ClassVar[frozenset[DirectionKind]]  # the directions that it can make
     # The kinds of which it reads gradients in half precision and writes the half parameters of fp32 weights.
     takes_half: ClassVar[frozenset[DirectionKind]]
     preserves_rms: ClassVar[frozenset[DirectionKind]]  # the kinds of which it carries out plans with `preserve_rms`
+    spans_processes: ClassVar[bool]  # whether it finds the quantiles of matrices that are sharded over processes
 
     def __init__(self, plan: KernelPlan): ...
 

@@ -42,7 +42,6 @@ from .triton_kernels import (
     QUANTILE,
     RANK,
     SEARCH_COLUMNS,
-    TABLE_COLUMNS,
     TOP,
     WIDEST,
     WIDTH,
@@ -51,7 +50,6 @@ from .triton_kernels import (
     B,
     G,
     M,
-    N,
     V,
     address_of,
     direction,
@@ -62,11 +60,14 @@ from .triton_momentum import OF_GRADIENT, OF_MOMENTUM, blend
 
 
 @triton.jit
-def locate(table, search, estimates, q):
-    """Find the rank of the quantile, as quantiles.order.position does; a bracket that misses becomes all numbers."""
+def locate(totals, search, estimates, q):
+    """Find the rank of the quantile, as quantiles.order.position does; a bracket that misses becomes all numbers.
+
+    `totals` has the number of entries of each matrix, on all processes where it is sharded.
+    """
     matrix = tl.program_id(0)
     row = search + matrix * SEARCH_COLUMNS
-    n, zeros = tl.load(table + matrix * TABLE_COLUMNS + N), tl.load(row + ZEROS)
+    n, zeros = tl.load(totals + matrix), tl.load(row + ZEROS)
     rank, fraction = position(n, zeros, tl.load(q))
     inside_rank, inside = rank - tl.load(row + BELOW), tl.load(row + INSIDE)
     # Both order statistics must lie inside, unless the rank is the last.
@@ -154,7 +155,7 @@ def digit(
 
 
 @triton.jit
-def choose(table, search, histogram, estimates, q, multiples, thresholds, LAST: tl.constexpr):
+def choose(totals, search, histogram, estimates, q, multiples, thresholds, LAST: tl.constexpr):
     """Go into the bin that holds the rank, and leave the histogram empty for the next digit.
 
     With LAST: write the quantile, `multiples` times it to `thresholds`, and the bracket of the next step.
@@ -167,7 +168,7 @@ def choose(table, search, histogram, estimates, q, multiples, thresholds, LAST: 
     tl.store(row + RANK, rank)
     tl.store(row + PREFIX, found.to(tl.int64))
     if LAST:
-        n = tl.load(table + matrix * TABLE_COLUMNS + N)
+        n = tl.load(totals + matrix)
         next_up = next_statistic(counts, mine, rank, prefix, tl.load(row + BEYOND).to(tl.int32))
         fraction = tl.load(estimates + matrix * ESTIMATE_COLUMNS + FRACTION)
         value = interpolate(number(found, FP32), number(next_up, FP32), fraction)

@@ -14,7 +14,9 @@ from ...dtensor import is_dtensor, shard_count
 from ...matrix.iterations import NEWTON_SCHULZ, Quintic
 from ...matrix.sign import iteration_dtype, msign, sign_of_unit
 from ...operators import global_clip
+from ..batches import CACHED_ENTRIES, DEVICE_ENTRIES, cut
 from ..direction import Direction
+from ..foreach import batchable
 from ..groups import Group, ParameterState, layout_of
 from ..kernels.backends import load_backends
 from ..kernels.momentum import FusedMuon
@@ -22,8 +24,7 @@ from ..kernels.plan import FusedStep
 from ..staged import Staged
 from .method import Method, chosen, defaults_of, register
 
-_STACK = 1 << 26  # entries whose matrix signs are taken together on a device: 256 MB in fp32, few launches
-_CACHED = 1 << 17  # the same on a CPU, which gains nothing from a stack that leaves its cache
+_STACK = DEVICE_ENTRIES  # entries whose matrix signs are taken together on a device: 256 MB in fp32, few launches
 
 
 class MuonMethod(Method):
@@ -70,11 +71,30 @@ class MuonMethod(Method):
         self.make_buffers_(g, state, group)
         state["momentum_buffer"].lerp_(g, 1 - group["momentum"])
 
+    def update_all_(self, gs: list[Tensor], ws: list[Tensor], states: list[ParameterState], group: Group) -> None:
+        buffers = [state["momentum_buffer"] for state in states if "momentum_buffer" in state]
+        if len(buffers) < len(gs) or not batchable(gs):
+            super().update_all_(gs, ws, states, group)
+            return
+        torch._foreach_lerp_(buffers, gs, 1 - group["momentum"])
+
     def direction(self, g: Tensor | None, w: Tensor, state: ParameterState, group: Group) -> Direction:
         m = state["momentum_buffer"]
         if group["nesterov"]:
             assert g is not None
             m = g.lerp(m, group["momentum"])
+        return self._scaled(m, w, group)
+
+    def directions(
+        self, gs: list[Tensor], ws: list[Tensor], states: list[ParameterState], group: Group
+    ) -> list[Direction]:
+        if not batchable(gs) or not group["nesterov"]:
+            return super().directions(gs, ws, states, group)
+        ms = torch._foreach_lerp(gs, [state["momentum_buffer"] for state in states], group["momentum"])
+        return [self._scaled(m, w, group) for m, w in zip(ms, ws, strict=True)]
+
+    def _scaled(self, m: Tensor, w: Tensor, group: Group) -> Direction:
+        """Return the direction with the factor by which the group scales a matrix of this shape."""
         return Direction(m, scale=self.scale(w, group), fresh=group["nesterov"])
 
     def scale(self, w: Tensor, group: Group) -> float:
@@ -115,16 +135,7 @@ def _stacks(params: list[Tensor]) -> Iterator[list[Tensor]]:
         size = shard_count(params[0])
         yield from (params[i : i + size] for i in range(0, len(params), size))
         return
-    limit = _STACK if on_device(params[0]) else min(_STACK, _CACHED)
-    stack: list[Tensor] = []
-    room = limit
-    for p in params:
-        if stack and p.numel() > room:
-            yield stack
-            stack, room = [], limit
-        stack.append(p)
-        room -= p.numel()
-    yield stack
+    yield from cut(params, _STACK if on_device(params[0]) else min(_STACK, CACHED_ENTRIES))
 
 
 def _sign_algorithm(group: Group) -> str | Sequence[Quintic]:
