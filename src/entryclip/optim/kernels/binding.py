@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ...dtensor import local_shard
 from ...thresholds import State
-from ..groups import HALF, ParameterState
+from ..groups import HALF, Group, ParameterState
 
 READABLE = (torch.float32, *HALF)  # the precisions of gradients that a backend which takes half precision reads
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -81,3 +81,15 @@ def is_readable(t: Tensor) -> bool:
     if torch.compiler.is_compiling() or type(t) not in _PLAIN:
         return False
     return not torch._C._functorch.is_functorch_wrapped_tensor(t) and torch._C._len_torch_dispatch_stack() == 0
+
+
+def takes_gradient(p: Tensor, group: Group) -> bool:
+    """Tell whether the gradient is of the kind that the kernel reads, or that `fp32_state` makes so."""
+    g = p.grad
+    assert g is not None
+    if getattr(g, "placements", None) != getattr(p, "placements", None):  # of DTensors
+        return False
+    g = local_shard(g)
+    if group["fp32_state"] and g.dtype in HALF:
+        return is_plain(g, HALF)
+    return is_plain(g)

@@ -16,9 +16,9 @@ from torch import Tensor
 from ...dtensor import is_dtensor
 from ..direction import Direction, move_all_
 from ..groups import Group, ParameterState, layout_of
-from .adamw import FusedGroup
 from .binding import ParameterBinding
 from .device_constants import host_lr, lr_constants
+from .fused_group import FusedGroup
 from .matrix_rows import MatrixRows, matrix_rows
 from .plan import Backend, DirectionBackend, DirectionKind, MomentumConstants
 
@@ -68,7 +68,9 @@ class FusedMuon:
 
     def __init__(self) -> None:
         self.rest: list[Tensor] = []
-        self._made: list[MuonPortion] = []  # also those that are not needed now: graphs may work in their memory
+        self._made: list[
+            MuonPortion
+        ] = []  # with `capturable` also those that are not needed now: graphs may work there
         self._portions: list[tuple[MuonPortion, int]] = []  # of this step, each with how many parameters it steps
 
     @property
@@ -89,6 +91,8 @@ class FusedMuon:
             taken += [part[i] for i in own]
             self.rest += portion.rest
             self._portions.append((portion, len(own)))
+        if not group["capturable"]:
+            del self._made[len(parts) :]
         return taken
 
     def step_(self, gradients: list[Tensor], group: Group) -> None:
