@@ -2,9 +2,4 @@
 
 import importlib.util
 
-KERNELS = "src/entryclip/optim/kernels"
-collect_ignore = (
-    []
-    if importlib.util.find_spec("triton")
-    else [f"{KERNELS}/{name}.py" for name in ("gpu", "triton_kernels", "triton_search")]
-)
+collect_ignore_glob = [] if importlib.util.find_spec("triton") else ["src/entryclip/*/gpu.py", "src/*/triton_*.py"]

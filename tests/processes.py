@@ -34,9 +34,10 @@ def _enter(rank, count, function, folder, arguments):
 
 
 class Traffic:
-    """Counts the bytes that each process gives to the process group."""
+    """Counts the calls of collectives, and the bytes that each process gives to the process group."""
 
     def __init__(self, monkeypatch_target=dist):
+        self.calls = 0
         self.bytes = 0
         self.largest = 0
         self.target = monkeypatch_target
@@ -57,6 +58,7 @@ class Traffic:
     def _counting(self, function, place):
         def counted(*arguments, **options):
             tensor = arguments[place]
+            self.calls += 1
             self.bytes += tensor.numel() * tensor.element_size()
             self.largest = max(self.largest, tensor.numel())
             return function(*arguments, **options)

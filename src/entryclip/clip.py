@@ -85,11 +85,13 @@ class Clip:
             return self.update(x, state, step)
         check_floating(x)
         threshold, state = self.rule(x, state, step)
-        for row, t in zip(x.view(threshold.numel(), -1), threshold.reshape(-1), strict=True):
-            bare = finite and self.operator is smooth_shrinkage and 0 < t < math.inf and x.dtype in _WIDE
-            for chunk in torch.split(row, _CHUNK):
+        rows, thresholds = x.view(threshold.numel(), -1), threshold.reshape(-1, 1)
+        few = max(_CHUNK // rows.shape[1], 1)  # rows that are clipped at a time, or else parts of a single one
+        for some, t in zip(rows.split(few), thresholds.split(few), strict=True):
+            bare = finite and self.operator is smooth_shrinkage and x.dtype in _WIDE and _is_inside(t)
+            for chunk in torch.split(some, _CHUNK, dim=1):
                 if bare:
-                    chunk.mul_(chunk.abs().div_(-t.item()).exp_())  # the same numbers, in two thirds of the time
+                    chunk.mul_(chunk.abs().div_(-t.item() if len(t) == 1 else -t).exp_())  # same numbers, 2/3 the time
                 else:
                     chunk.copy_(self.operator(chunk, t))
         return x, state
@@ -108,6 +110,11 @@ class Clip:
     def __repr__(self) -> str:
         name = getattr(self.operator, "__name__", repr(self.operator))
         return f"{name}({self.rule}{', preserve_rms' if self.preserve_rms else ''})"
+
+
+def _is_inside(threshold: torch.Tensor) -> bool:
+    """Tell whether all thresholds lie between 0 and infinity, so that no operator needs its limit."""
+    return bool(((threshold > 0) & (threshold < math.inf)).all())
 
 
 def smooth(q: float, *, preserve_rms: bool = False) -> Clip:

@@ -6,6 +6,8 @@
     norms             the Frobenius norm of each matrix, from sums of squares
     match_norms       scale each matrix to the norm of another
     is_finite         whether every entry is finite, on all processes alike
+    are_finite        the same of many tensors, with one exchange for all
+    local_shard       the part that this process holds
     whole             the whole tensor on every process
     shard_like        a whole tensor, sharded as another one is
 
@@ -112,6 +114,30 @@ def is_finite(x: Any) -> bool:
     return bool(whole(torch.isfinite(x).all()))
 
 
+def are_finite(xs: list[Any]) -> bool:
+    """Tell whether all entries of all tensors are finite, with one exchange for those that share their processes.
+
+    The host waits once for each device, not for each tensor.
+    """
+    found: dict[Any, tuple[list[Any], list[Tensor]]] = {}
+    for x in xs:
+        x = resolve_placements(x) if is_dtensor(x) else x
+        over, local = shard_groups(x), local_shard(x)
+        key = (local.device, *map(id, over))
+        found.setdefault(key, (over, []))[1].append(torch.isfinite(local).all())
+    finite = True
+    for over, each in found.values():
+        worst = torch.stack(each).all().int()
+        all_reduce(worst, dist.ReduceOp.MIN, over)
+        finite &= bool(worst)
+    return finite
+
+
+def local_shard(x: Any) -> Any:
+    """Return the part of a tensor that this process holds, sharing its memory; a plain tensor as it is."""
+    return x.to_local() if is_dtensor(x) else x
+
+
 def shard_groups(x: Any) -> list[Any]:
     """Return the process groups over which `x` is sharded; none for a plain or replicated tensor."""
     if not is_dtensor(x):
@@ -137,11 +163,16 @@ def local_slices(x: Any) -> tuple[slice, ...]:
 
 def resolve_placements(x: Any) -> Any:
     """Redistribute a DTensor with pending sums or strided shards, so that its local shards are contiguous slices."""
-    if all(p.is_replicate() or (p.is_shard() and not _is_strided(p)) for p in x.placements):
+    if is_sliced(x):
         return x
     from torch.distributed.tensor import Replicate
 
     return x.redistribute(placements=[Replicate()] * x.device_mesh.ndim)
+
+
+def is_sliced(x: Any) -> bool:
+    """Tell whether the local shards of a DTensor are slices of the whole: no pending sums, no strided shards."""
+    return all(p.is_replicate() or (p.is_shard() and not _is_strided(p)) for p in x.placements)
 
 
 def all_reduce(x: Tensor, operation: Any, over: list[Any]) -> None:

@@ -1,4 +1,5 @@
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -117,9 +118,10 @@ def test_precision_of_the_short_iterations():
 
 
 def test_half_precision_is_for_devices():
-    assert sign._short_precision("cuda", torch.float32) == torch.bfloat16
-    assert sign._short_precision("cuda", torch.float64) == torch.float64
-    assert sign._short_precision("cpu", torch.float32) == torch.float32
+    on_gpu = [SimpleNamespace(device=torch.device("cuda"), dtype=dtype) for dtype in (torch.float32, torch.float64)]
+    assert [sign.iteration_dtype(x, "newton_schulz") for x in on_gpu] == [torch.bfloat16, torch.float64]
+    assert [sign.iteration_dtype(x, "exact") for x in on_gpu] == [torch.float32, torch.float64]
+    assert sign.iteration_dtype(torch.zeros(2, 2), "newton_schulz") == torch.float32
 
 
 def test_bad_input():

@@ -13,6 +13,7 @@ VIEWS = frozenset(
         "alias",
         "as_strided",
         "detach",
+        "diagonal",
         "empty",
         "empty_like",
         "empty_strided",
@@ -26,6 +27,7 @@ VIEWS = frozenset(
         "select",
         "slice",
         "split",
+        "split_with_sizes",
         "squeeze",
         "t",
         "transpose",
@@ -42,13 +44,16 @@ SYNCHRONISING = frozenset(
     ["_local_scalar_dense", "bincount", "equal", "is_nonzero", "item", "masked_select", "nonzero", "unique"]
 )
 PRODUCTS = frozenset(["addmm", "baddbmm", "bmm", "mm"])
+# How torch cuts a list of tensors into launches: so many blocks of so many entries, and so many tensors, in each.
+FOREACH_BLOCKS, FOREACH_ENTRIES, FOREACH_TENSORS = 320, 65536, 30
 
 
 class Launches(TorchDispatchMode):
     """Counts kernels, bytes read and written, and waits of the host, while it is active.
 
     Every operation on a device counts as one launch that reads each argument once and writes each result once. That is
-    less than the truth for `topk`, which reads its argument several times.
+    less than the truth for `topk`, which reads its argument several times. A `_foreach` operation counts as the
+    launches into which torch cuts its list.
     """
 
     def __init__(self):
@@ -69,15 +74,23 @@ class Launches(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
         read = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
-        written = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor)]
+        is_foreach = name.startswith("_foreach")
+        in_place = is_foreach and result is None
+        written = [t for t in tree_leaves(args[0] if in_place else result) if isinstance(t, torch.Tensor)]
         if name not in VIEWS and any(t.device.type == "meta" for t in chain(read, written)):
             self.synchronisations += name in SYNCHRONISING
-            self.operations[name] += 1
+            self.operations[name] += foreach_launches(args[0]) if is_foreach else 1
             distinct = (
                 {} if name in FILLS else {(t.untyped_storage()._cdata, t.storage_offset(), t.shape): t for t in read}
             )
             self.bytes += sum(map(size_in_bytes, chain(distinct.values(), written)))
         return result
+
+
+def foreach_launches(tensors):
+    """Launches of an operation on a list of tensors, no fewer than torch's multi_tensor_apply makes of it."""
+    blocks = sum(-(-t.numel() // FOREACH_ENTRIES) for t in tensors)
+    return max(-(-blocks // FOREACH_BLOCKS), -(-len(tensors) // FOREACH_TENSORS))
 
 
 def size_in_bytes(t):

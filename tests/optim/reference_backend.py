@@ -6,14 +6,16 @@ import numpy as np
 import torch
 
 import entryclip as ec
-from entryclip.optim.kernels.plan import Operator, ThresholdSource
+from entryclip.optim.kernels.plan import DirectionKind, Operator, ThresholdSource
 
 OPERATORS = {Operator.SMOOTH: ec.smooth_shrinkage, Operator.HARD: ec.hard_clip}
 
 
 class ReferenceBackend:
     uses_torch = False
-    smallest_in_batch = 1
+    kinds = frozenset({DirectionKind.ADAM})
+    takes_half = preserves_rms = frozenset()
+    spans_processes = False
     plans = 0  # how many were carried out
 
     def __init__(self, plan):
@@ -42,7 +44,7 @@ class ReferenceBackend:
 
     def _update(self, plan, row):
         c = self._constants(plan, row)
-        m, v = self._part(plan, row, "m"), self._part(plan, row, "v")
+        m, v = (self._entries(plan, row, t) for t in plan.bindings[plan.owner[row]].buffers.values())
         g = c.sign * self._entries(plan, row, plan.gradients[plan.owner[row]])
         m.lerp_(g, c.fresh1)
         v.mul_(c.beta2).addcmul_(g, g, value=c.fresh2)
@@ -55,13 +57,10 @@ class ReferenceBackend:
 
     def _move(self, plan, row, u):
         c = self._constants(plan, row)
-        self._part(plan, row, "w").mul_(c.decay).sub_(u, alpha=c.lr)
+        self._entries(plan, row, plan.bindings[plan.owner[row]].w).mul_(c.decay).sub_(u, alpha=c.lr)
 
     def _constants(self, plan, row):
         return plan.constants[0 if len(plan.constants) == 1 else plan.owner[row]]
-
-    def _part(self, plan, row, name):
-        return self._entries(plan, row, getattr(plan.bindings[plan.owner[row]], name))
 
     def _entries(self, plan, row, tensor):
         start, size = int(plan.start[row]), int(plan.size[row])

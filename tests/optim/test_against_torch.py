@@ -95,7 +95,7 @@ def test_torchs_flags_are_known():
     w = torch.nn.Parameter(torch.zeros(2, 2))
     optim.AdamW([w], foreach=True)
     optim.AdamW([w], fused=True)
-    with pytest.warns(UserWarning, match="only AdamW has a fused path"):
+    with pytest.warns(UserWarning, match="no kernel for SGD on a CPU"):
         optim.SGD([w], fused=True)
     with pytest.raises(ValueError, match="not supported: leave it False"):
         optim.AdamW([w], differentiable=True)

@@ -19,8 +19,8 @@ def test_ours_conform(make):
 
 
 class IgnoresItsClip(AdamW):
-    def _clip(self, stage, p, x, group, owned=False):
-        return x
+    def _clip(self, stage, params, xs, group, owned=False):
+        return xs
 
 
 class DecayInTheDirection(AdamWMethod):
@@ -36,9 +36,10 @@ class ClipsTheDecay(AdamW):
 
 
 class WritesTheGradient(AdamW):
-    def _advance(self, p, group, method):
-        p.grad.mul_(2.0)
-        return super()._advance(p, group, method)
+    def _advance(self, params, group, method):
+        for p in params:
+            p.grad.mul_(2.0)
+        return super()._advance(params, group, method)
 
 
 class OneDecayForAll(AdamWMethod):
@@ -58,11 +59,14 @@ class ForgetsItsState(AdamW):
 
 
 class HidesOverflows(AdamW):
-    def _advance(self, p, group, method):
-        grad, p.grad = p.grad, torch.nan_to_num(p.grad)
-        direction = super()._advance(p, group, method)
-        p.grad = grad
-        return direction
+    def _advance(self, params, group, method):
+        grads = [p.grad for p in params]
+        for p in params:
+            p.grad = torch.nan_to_num(p.grad)
+        directions = super()._advance(params, group, method)
+        for p, grad in zip(params, grads, strict=True):
+            p.grad = grad
+        return directions
 
 
 class SwallowsTheLoss(AdamW):

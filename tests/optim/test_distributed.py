@@ -22,6 +22,7 @@ OPTIMIZERS = {
     "adamw": lambda p: optim.AdamW(p, lr=0.02),
     "adamw, clips everywhere": lambda p: optim.AdamW(p, lr=0.02, grad=ec.hard(0.9), post=RUNNING, amsgrad=True),
     "adamw, preserve_rms": lambda p: optim.AdamW(p, lr=0.02, post=ec.smooth(0.9, preserve_rms=True), fused=True),
+    "adamw, fused": lambda p: optim.AdamW(p, lr=0.02, post=RUNNING, fused=True),
     "adamw, vectors": lambda p: optim.AdamW(p, lr=0.02, clip_vectors=True, nonfinite="skip"),
     "spectra": lambda p: optim.AdamW(p, lr=0.02, post=SPECTRAL),
     "sgd": lambda p: optim.SGD(p, lr=0.02, momentum=0.9, nesterov=True, grad=RUNNING, post=ec.hard(0.8)),
@@ -129,6 +130,17 @@ def check_muon_traffic(rank):
     assert traffic.bytes <= counts + 2 * 4 * sum(p.numel() for p in params)
 
 
+def check_collectives(rank):
+    """As many exchanges for all matrices as for one: three digits and the ends, and one to see inf and NaN."""
+    for options in ({}, {"fused": True}, {"post": RUNNING, "nonfinite": "skip"}):
+        model = sharded_model()
+        optimizer = optim.AdamW(model.parameters(), lr=0.02, **options)
+        train(model, optimizer, mine(batches(1)))
+        with Traffic() as traffic:
+            optimizer.step()
+        assert traffic.calls == (5 if "nonfinite" in options else 4)
+
+
 def check_ddp(rank):
     model = DistributedDataParallel(Model())
     optimizer = optim.build(model, "muon", lr=0.02, roles={"hidden": {"pre": RUNNING, "post": ec.hard(0.99)}})
@@ -145,7 +157,7 @@ def check_ddp(rank):
 
 
 def every_check(rank):
-    for check in (check_fsdp, check_skip, check_muon_traffic, check_ddp):
+    for check in (check_fsdp, check_skip, check_muon_traffic, check_collectives, check_ddp):
         check(rank)
 
 

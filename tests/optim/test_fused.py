@@ -31,7 +31,7 @@ RULES = [
 ]
 RUNNING = ec.Clip(ec.smooth_shrinkage, ec.Running(ec.Quantile(0.99), beta=0.9))
 CLIPS = [None, *(ec.Clip(operator, rule) for operator in (ec.smooth_shrinkage, ec.hard_clip) for rule in RULES)]
-SHAPES = [(200, 250), (3, 80, 90), (7, 5), (1, 1), (33,), (), (0, 4)]
+SHAPES = [(200, 250), (3, 80, 90), (40, 4, 4), (7, 5), (1, 1), (33,), (), (0, 4)]
 
 
 def gradients(shapes, steps, seed=0, spike=True):
@@ -132,7 +132,6 @@ def test_plain_path_where_the_kernel_does_not_reach(monkeypatch):
         (torch.ones(64, 64, dtype=torch.bfloat16), None),
         (torch.ones(64, 32).mT, None),
         (torch.ones(64, 64), torch.ones(64, 64).mT.contiguous().mT),
-        (torch.ones(200, 4, 4), None),  # many small matrices are faster together
     ):
         a, b = (torch.nn.Parameter(p.clone(memory_format=torch.preserve_format)) for _ in range(2))
         for x, fast in ((a, False), (b, True)):
@@ -410,3 +409,77 @@ def test_a_checkpoint_of_another_rule_goes_on(fast):
         assert [key for key in other.state[v] if key.startswith("post_")] == (
             ["post_average", "post_valid"] if second is running else []
         )
+
+
+@pytest.mark.filterwarnings("ignore:.*no kernel for SGD on a CPU")
+@pytest.mark.parametrize("make", [ec.optim.Muon, lambda p, **options: ec.optim.SGD(p, momentum=0.9, **options)])
+def test_muon_and_sgd_take_the_plain_step_on_a_cpu(make):
+    """Their kernels are for GPUs; a model may move there later with the same optimizer."""
+    results = []
+    for fast in (False, True):
+        w = torch.nn.Parameter(torch.zeros(8, 12))
+        optimizer = make([w], lr=1e-2, fused=fast)
+        for found in gradients([(8, 12)], 3):
+            w.grad = found[0]
+            optimizer.step()
+        results.append(w.detach())
+        assert optimizer.param_groups[0]["fused"] is fast
+    assert torch.equal(*results)
+
+
+def test_small_matrices_need_no_guess(monkeypatch):
+    """Their quantile is found in the kernel at the first step, too: with ties, and with nothing to rank."""
+
+    def fail(job):
+        raise AssertionError("a quantile was looked for outside of the kernel")
+
+    monkeypatch.setattr(cpu, "_quantile_of_direction", fail)
+    for value in (0.0, 1.0):
+        params = [torch.nn.Parameter(torch.zeros(shape)) for shape in ((8, 8), (50, 4, 4), (64, 64))]
+        optimizer = ec.optim.AdamW(params, fused=True)
+        for p in params:
+            p.grad = torch.full_like(p, value)
+        optimizer.step()
+        expected = -1e-3 * value * torch.exp(torch.tensor(-1.0))
+        assert all(torch.allclose(p, expected.expand(p.shape), atol=1e-8) for p in params)
+
+
+def test_what_is_frozen_is_let_go():
+    """The plan keeps no gradient after a step, and a frozen parameter does not keep the memory of the others."""
+    params = [torch.nn.Parameter(torch.zeros(40, 40)) for _ in range(6)]
+    optimizer = ec.optim.AdamW([{"params": params[:3]}, {"params": params[3:]}], fused=True, post=RUNNING)
+    for frozen in range(7):
+        found = []
+        for p in params[frozen:]:
+            p.grad = torch.randn(40, 40)
+            found.append(weakref.ref(p.grad))
+        optimizer.step()
+        optimizer.zero_grad()
+        gc.collect()
+        assert all(gradient() is None for gradient in found)
+    assert not optimizer._fused
+    sizes = [optimizer.state[p]["post_average"].untyped_storage().nbytes() for p in params]
+    assert max(sizes[1], sizes[4]) == 4  # of its own, since there was a later plan without it
+
+
+def test_the_first_step_is_linear_in_the_number_of_parameters():
+    """In calls of Python functions: eight times as many parameters make at most nine times as many."""
+    counts = []
+    for count in (100, 800):
+        params = [torch.nn.Parameter(torch.zeros(4, 4)) for _ in range(count)]
+        optimizer = ec.optim.AdamW(params, fused=True)
+        for p in params:
+            p.grad = torch.ones(4, 4)
+        calls = 0
+
+        def count_call(*event):
+            nonlocal calls
+            calls += 1
+
+        sys.setprofile(count_call)
+        try:
+            optimizer.step()
+        finally:
+            sys.setprofile(None)
+        counts.append(calls)
+    assert counts[1] <= 9 * counts[0]

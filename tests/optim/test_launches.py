@@ -12,7 +12,7 @@ from recorder import Elsewhere
 
 import entryclip as ec
 from entryclip import optim
-from entryclip.optim import device_shrinkage
+from entryclip.optim import device_shrinkage, stacked_clip
 from entryclip.optim.device_shrinkage import shrink_on_device, shrinks_on_device
 from entryclip.optim.finite import propagated
 from entryclip.optim.methods import adamw, muon
@@ -35,8 +35,8 @@ LIMITS = {
     "adamw, smooth with rms kept": (lambda p: optim.AdamW(p, post=ec.smooth(0.995, preserve_rms=True)), 74, 186.2),
     "adamw, median": (lambda p: optim.AdamW(p, post=MEDIAN), 115, 260.2),
     "sgd, smooth": (lambda p: optim.SGD(p, momentum=0.9, post=ec.smooth(0.99)), 48, 78.2),
-    "muon, no clip": (lambda p: optim.Muon(p, pre=None, precision=torch.bfloat16), 31, 130.1),
-    "muon, smooth": (lambda p: optim.Muon(p, precision=torch.bfloat16), 76, 176.3),
+    "muon, no clip": (lambda p: optim.Muon(p, pre=None, precision=torch.bfloat16), 35, 122.1),
+    "muon, smooth": (lambda p: optim.Muon(p, precision=torch.bfloat16), 80, 168.2),
 }
 
 
@@ -47,6 +47,21 @@ def test_launches_and_bytes_of_a_step(name):
     assert found.synchronisations == 0
     assert found.count <= launches, found.operations
     assert found.bytes / math.prod(SHAPE) <= per_entry
+
+
+# GPT-2 with 124M parameters: 148 of them, 50 of which are matrices.
+BLOCK = [(768,), (768,), (2304, 768), (2304,), (768, 768), (768,), (768,), (768,), (3072, 768), (3072,), (768, 3072)]
+GPT2 = [(50257, 768), (1024, 768), *[*BLOCK, (768,)] * 12, (768,), (768,)]
+GPT2_LIMITS = {"adamw, no clip": (64, 80.1), "adamw, smooth": (204, 139.6), "adamw, running": (262, 139.6)}
+
+
+@pytest.mark.parametrize("name", GPT2_LIMITS)
+def test_the_parameters_of_a_model_share_launches(name):
+    launches, per_entry = GPT2_LIMITS[name]
+    found = step_launches(LIMITS[name][0], GPT2)
+    assert found.synchronisations == 0
+    assert found.count <= launches, found.operations
+    assert found.bytes / sum(map(math.prod, GPT2)) <= per_entry
 
 
 def test_half_precision_takes_fewer_bytes():
@@ -89,7 +104,7 @@ def test_mixed_shapes_in_one_stack(as_on_a_device):
 @pytest.fixture
 def as_on_a_device(monkeypatch):
     """Lets CPU tensors take the device's path."""
-    for module in (device_shrinkage, adamw, muon):
+    for module in (device_shrinkage, stacked_clip, adamw, muon):
         monkeypatch.setattr(module, "on_device", lambda x: True)
     return Elsewhere()
 
@@ -108,14 +123,15 @@ CLIPS = [
 @pytest.mark.parametrize("make", [optim.AdamW, optim.Muon, optim.SGD])
 def test_a_device_takes_the_steps_of_the_host(clip, make, as_on_a_device):
     stage = "pre" if make is optim.Muon else "post"
-    twins = [[torch.nn.Parameter(torch.zeros(3, 20, 16)), torch.nn.Parameter(torch.zeros(12, 30))] for _ in range(2)]
+    shapes = [(3, 20, 16), (12, 30), (16, 20), (30, 12)]
+    twins = [[torch.nn.Parameter(torch.zeros(shape)) for shape in shapes] for _ in range(2)]
     here, there = (make(params, lr=1e-2, **{stage: clip}) for params in twins)
     for seed in range(20):
         for p, q in zip(*twins, strict=True):
             p.grad = torch.randn(p.shape, generator=torch.Generator().manual_seed(seed))
             q.grad = p.grad.clone()
         with pytest.MonkeyPatch.context() as undone:
-            for module in (device_shrinkage, adamw, muon):
+            for module in (device_shrinkage, stacked_clip, adamw, muon):
                 undone.setattr(module, "on_device", lambda x: False)
             here.step()
         with as_on_a_device:

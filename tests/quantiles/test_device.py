@@ -42,8 +42,8 @@ class Elsewhere(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def by_digits(bits, q, nonzero):
-    return select_by_digits(bits, Rows(*bits.shape), q, nonzero)
+def by_digits(blocks, q, nonzero):
+    return select_by_digits(blocks, Rows.of(blocks), q, nonzero)
 
 
 @pytest.mark.parametrize("select", [select_by_topk, by_digits])
@@ -54,10 +54,22 @@ def test_equals_the_host_to_the_bit(select, kind, dtype):
         x = data(kind, dtype, (3, n))
         for q in LEVELS:
             for nonzero in (False, True):
-                value = interpolate(select(magnitude_bits(x), q, nonzero), str(dtype).removeprefix("torch."))
+                value = interpolate(select([magnitude_bits(x)], q, nonzero), str(dtype).removeprefix("torch."))
                 found = value.to(torch.float64 if dtype is torch.float64 else torch.float32)
                 expected = ec.quantile_abs(x, q, dim=-1, nonzero=nonzero)
                 assert same(found.expand(3), expected), (n, q, nonzero)
+
+
+@pytest.mark.parametrize("select", [select_by_topk, by_digits])
+@pytest.mark.parametrize("q", LEVELS)
+def test_rows_of_different_lengths_together(select, q):
+    """Each row has the quantile that it has alone."""
+    xs = [
+        data(kind, torch.float32, (rows, n))
+        for kind, rows, n in zip(KINDS, (1, 3, 2, 1, 4, 1, 2, 3, 1), (5, 1, 4097, *[30] * 6), strict=True)
+    ]
+    found = interpolate(select([magnitude_bits(x) for x in xs], q, True), "float32").float()
+    assert same(found, torch.cat([ec.quantile_abs(x, q, dim=-1, nonzero=True) for x in xs]))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -97,4 +109,4 @@ def test_under_vmap(q):
 def test_long_rows(q):
     x = data("gauss", torch.float32, (1 << 20,))
     bits = magnitude_bits(x)[None]
-    assert same(interpolate(select_on_device(bits, q, True), "float32").float()[0], ec.quantile_abs(x, q))
+    assert same(interpolate(select_on_device([bits], q, True), "float32").float()[0], ec.quantile_abs(x, q))

@@ -6,6 +6,9 @@ X <- aX + (bA + cA^2)X with A = XX^T takes a singular value s to as + bs^3 + cs^
     minimax_quintics                the shortest schedule that converges, where the smallest singular value is known
     polar_factor                    converges to the precision of the dtype, where it is not known
 
+Of a wide matrix the steps can be taken on the small Gram matrix instead (`may_use_gram`, `iterate(..., by_gram=True)`):
+fewer products with the long side, at some cost in accuracy.
+
 Long minimax schedules oscillate so much that they amplify rounding errors more than tenfold, so `polar_factor` uses a
 short one and then steps that have a fixed point at 1.
 """
@@ -34,21 +37,26 @@ POLAR_EXPRESS: Sequence[Quintic] = (
 )
 
 _CACHED = 1 << 17  # entries of a batch of small matrices iterated together on a CPU: as many as its L2 cache holds
+_GRAM_GROWTH = 3.5  # the largest slope at 0 of a step that is taken on a rounded Gram matrix; Jordan's is 3.44
 _SETTLE: Quintic = (15 / 8, -10 / 8, 3 / 8)  # p(1) = 1, p'(1) = p''(1) = 0: each step triples the digits
 
 
-def iterate(x: Array, steps: Sequence[Quintic]) -> Array:
-    """Apply the quintic steps to each matrix of `x`, (..., m, n), with products on the shorter side."""
+def iterate(x: Array, steps: Sequence[Quintic], *, by_gram: bool = False) -> Array:
+    """Apply the quintic steps to each matrix of `x`, (..., m, n), with products on the shorter side.
+
+    `by_gram`, for torch only, takes them on the Gram matrix: see `_take_steps_by_gram`.
+    """
+    take_steps = _take_steps_by_gram if by_gram else _take_steps
     tall = x.shape[-2] > x.shape[-1]
     y = x.mT if tall else x
     shape = y.shape
     if isinstance(y, torch.Tensor):
         y = y.reshape((-1, *shape[-2:]))
         few = max(_CACHED // math.prod(shape[-2:]), 1) if y.device.type == "cpu" else len(y)
-        parts = [_take_steps(part, steps) for part in torch.split(y, few)]
+        parts = [take_steps(part, steps) for part in torch.split(y, few)]
         y = parts[0] if len(parts) == 1 else torch.cat(parts)
     else:
-        y = _take_steps(y, steps)
+        y = take_steps(y, steps)
     y = y.reshape(shape)
     return y.mT if tall else y
 
@@ -58,6 +66,44 @@ def _take_steps(y: Array, steps: Sequence[Quintic]) -> Array:
         gram = y @ y.mT
         y = _sum_of_product(a, y, _sum_of_product(b, gram, gram, gram, c), y, 1.0)
     return y
+
+
+def may_use_gram(x: Array, steps: Sequence[Quintic]) -> bool:
+    """Tell whether steps on the Gram matrix pay for `x`: on a device, with fewer operations and hardly more error.
+
+    At aspect ratio r five steps take 20 r + 10 multiplications per m^3 of the short side m, and on the Gram matrix
+    12 r + 22. In half precision the error of Jordan's steps, 1 to 28 % of the result's norm, grows by less than 1 % of
+    it. It would double in fp32, and with steps that lift small singular values faster, as those of Polar Express do.
+    """
+    if not isinstance(x, torch.Tensor) or x.device.type == "cpu" or x.dtype not in (torch.bfloat16, torch.float16):
+        return False
+    short, long = sorted(x.shape[-2:])
+    return long >= 2 * short and len(steps) > 1 and max(a for a, _, _ in steps) <= _GRAM_GROWTH
+
+
+def _take_steps_by_gram(y: torch.Tensor, steps: Sequence[Quintic]) -> torch.Tensor:
+    """Take the first step as usual and then two at a time, with one product into and out of the long side for both.
+
+    With A = YY^T and W = aI + bA + cA^2 a step is Y <- WY, A <- WAW (Zhang, Amsel, Chen and Dao 2026, "Gram
+    Newton-Schulz"). A step multiplies rounding errors of A by up to a^2, so that A is computed anew after every second
+    one, and after the first, which sees the smallest singular values.
+    """
+    y = _take_steps(y, steps[:1])
+    for i in range(1, len(steps), 2):
+        pair = steps[i : i + 2]
+        y = _factor_of_two(y @ y.mT, *pair) @ y if len(pair) == 2 else _take_steps(y, pair)
+    return y
+
+
+def _factor_of_two(gram: torch.Tensor, first: Quintic, second: Quintic) -> torch.Tensor:
+    """Return W2 W1, the product by which two steps multiply a matrix with this Gram matrix A."""
+    a, b, c = first
+    w1 = _sum_of_product(b, gram, gram, gram, c)
+    half = _sum_of_product(a, gram, gram, w1, 1.0)  # A W1, while w1 still lacks its diagonal aI
+    gram = _sum_of_product(a, half, w1, half, 1.0)
+    w1.diagonal(dim1=-2, dim2=-1).add_(a)
+    a, b, c = second
+    return _sum_of_product(a, w1, _sum_of_product(b, gram, gram, gram, c), w1, 1.0)
 
 
 def _sum_of_product(beta: float, base: Array, left: Array, right: Array, alpha: float) -> Array:

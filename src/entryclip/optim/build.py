@@ -46,7 +46,7 @@ def build(
     patterns    roles by parameter name, with wildcards: {"*.router.*": "vector"}; they come before all rules
     clip_where  the hidden parameters to clip, by name, by wildcard, or by the name of a matrix inside one, as in
                 `probe(...).flagged` (default: all)
-    common      options of all groups: nonfinite="skip", fp32_state=True, maximize=True, fused=True (for AdamW's),
+    common      options of all groups: nonfinite="skip", fp32_state=True, maximize=True, fused=True,
                 capturable=True (for CUDA graphs)
 
     A classifier's last layer counts as a head if it is named like one (`head`, `classifier`, ...); the last Linear of a

@@ -9,11 +9,10 @@ import math
 import torch
 from torch import Tensor
 
-from ..arrays import dtype_name, on_device, wide_dtype
+from ..arrays import on_device, wide_dtype
 from ..clip import Clip
 from ..operators import match_norm, smooth_shrinkage
-from ..quantiles.device import select_on_device
-from ..quantiles.order import interpolate, raw_bits
+from ..quantiles.device import quantile_on_device
 from ..thresholds import QuantileRule, State, Step
 
 
@@ -29,23 +28,37 @@ def shrinks_on_device(clip: Clip, x: Tensor) -> bool:
 
 def shrink_on_device(x: Tensor, clip: Clip, memory: State, step: Step) -> tuple[Tensor, State]:
     """Clip `x`, (..., m, n), and return the result with the rule's memory; NaN where `x` is not finite."""
+    count = math.prod(x.shape[:-2])
+    stored = x.mT if x.ndim > 1 and x.stride(-2) < x.stride(-1) else x  # in the order of memory: no copy to reshape it
+    flat = {key: value.reshape(-1, 1) for key, value in memory.items()}
+    (y,), flat = shrink_stacks_on_device([stored.reshape(count, -1)], clip, flat, step)
+    y = y.reshape(stored.shape)
+    return (y if stored is x else y.mT), {key: value.reshape(memory[key].shape) for key, value in flat.items()}
+
+
+def shrink_stacks_on_device(xs: list[Tensor], clip: Clip, memory: State, step: Step) -> tuple[list[Tensor], State]:
+    """Clip stacks of matrices, (matrices, entries) each, whose thresholds are computed together.
+
+    The memory has one row for each matrix of all stacks, and so has the one returned.
+    """
     assert isinstance(clip.rule, QuantileRule)
-    size = x.abs()
-    threshold, memory = clip.rule.threshold(_quantile(size, clip.rule.level), memory, step)
+    lengths, sizes = [len(x) for x in xs], [x.abs() for x in xs]
+    threshold, memory = clip.rule.threshold(_quantiles(sizes, clip.rule.level), memory, step)
     zero = threshold == 0  # then the factor is exp(-inf), which takes every finite entry to 0
-    offset = torch.zeros_like(threshold).masked_fill_(zero, -math.inf)
-    wide = size.to(wide_dtype(x))
-    exponent = torch.addcdiv(offset, wide, -threshold.masked_fill(zero, 1.0), out=wide)
-    shrunk = exponent.exp_().mul_(x).to(x.dtype)
-    return (match_norm(shrunk, x) if clip.preserve_rms else shrunk), memory
+    offsets = torch.split(torch.zeros_like(threshold).masked_fill_(zero, -math.inf), lengths)
+    rates = torch.split(-threshold.masked_fill(zero, 1.0), lengths)
+    ys = []
+    for x, size, offset, rate in zip(xs, sizes, offsets, rates, strict=True):
+        wide = size.to(wide_dtype(x))
+        exponent = torch.addcdiv(offset, wide, rate, out=wide)
+        y = exponent.exp_().mul_(x).to(x.dtype)
+        ys.append(match_norm(y[:, None], x[:, None])[:, 0] if clip.preserve_rms else y)
+    return ys, memory
 
 
-def _quantile(size: Tensor, q: float | None) -> Tensor:
-    """Return the q-quantile of the entries of each matrix that are not 0, (..., 1, 1); `size` has no negative ones."""
-    shape, wide = (*size.shape[:-2], *(1 for _ in size.shape[-2:])), wide_dtype(size)
+def _quantiles(sizes: list[Tensor], q: float | None) -> Tensor:
+    """Return the q-quantile of the entries of each row that are not 0, (rows, 1); none of them is negative."""
+    wide = wide_dtype(sizes[0])
     if q is None:
-        return torch.zeros(shape, dtype=wide, device=size.device)
-    if size.ndim > 1 and size.stride(-2) < size.stride(-1):
-        size = size.mT  # in the order of memory: reshaping does not copy, and the order does not matter
-    rows = size.reshape(math.prod(shape), -1)
-    return interpolate(select_on_device(raw_bits(rows), q, True), dtype_name(size)).to(wide).reshape(shape)
+        return torch.zeros(sum(map(len, sizes)), 1, dtype=wide, device=sizes[0].device)
+    return quantile_on_device(sizes, q, True, is_magnitude=True).to(wide)[:, None]

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ..arrays import is_number
+from .foreach import batchable, number_of
 
 
 @dataclass(frozen=True)
@@ -59,3 +60,42 @@ class Direction:
             w.add_(self.numerator, alpha=-step)
         else:
             w.addcdiv_(self.numerator, self.denominator, value=-step)
+
+
+def materialize_all_(directions: list[Direction]) -> list[Tensor]:
+    """Do `materialize_` for each direction."""
+    numerators, denominators = [d.numerator for d in directions], _denominators(directions)
+    if not batchable(numerators) or len(denominators) < len(numerators):
+        return [d.materialize_() for d in directions]
+    us = list(torch._foreach_div(numerators, denominators))
+    factors = [d.scale / d.divisor for d in directions]
+    if not all(map(is_number, factors)):
+        return [u.mul_(factor) for u, factor in zip(us, factors, strict=True)]
+    if any(factor != 1 for factor in factors):
+        torch._foreach_mul_(us, factors)
+    return us
+
+
+def move_all_(directions: list[Direction], ws: list[Tensor], lr: Any, *, capturable: bool = False) -> None:
+    """Do `move_` for each pair of a direction and weights: one by one where a step size stays a tensor."""
+    alike: dict[tuple[bool, float, Any], list[int]] = {}  # parameters that the same operation moves
+    if batchable(ws):
+        for i, each in enumerate(directions):
+            alike.setdefault((each.denominator is None, each.scale, each.divisor), []).append(i)
+    sizes = [lr * scale / divisor for _, scale, divisor in alike]
+    steps = sizes if capturable else [number_of(size) for size in sizes]
+    if not steps or not all(map(is_number, steps)):
+        for direction, w in zip(directions, ws, strict=True):
+            direction.move_(w, lr, capturable=capturable)
+        return
+    for (is_whole, _, _), places, step in zip(alike, alike.values(), steps, strict=True):
+        here, numerators = [ws[i] for i in places], [directions[i].numerator for i in places]
+        if is_whole:
+            torch._foreach_add_(here, numerators, alpha=-step)
+        else:
+            torch._foreach_addcdiv_(here, numerators, _denominators([directions[i] for i in places]), value=-step)
+
+
+def _denominators(directions: list[Direction]) -> list[Tensor]:
+    """Return the denominators of the directions that have one."""
+    return [d.denominator for d in directions if d.denominator is not None]

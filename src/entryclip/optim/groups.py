@@ -1,7 +1,6 @@
 """Options shared by all param groups, and the checks that refuse contradictory ones."""
 
 import math
-import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -40,12 +39,10 @@ COMMON: Group = {
 }
 
 
-def check_torch_flags(*, differentiable: bool = False, fused: bool | None = None) -> None:
-    """Refuse or warn about flags that torch's optimizers have and ours lack, so that a changed import is enough."""
+def check_torch_flags(*, differentiable: bool = False) -> None:
+    """Refuse flags that torch's optimizers have and ours lack, so that a changed import is enough."""
     if differentiable:
         raise ValueError("differentiable is not supported: leave it False")
-    if fused:
-        warnings.warn("only AdamW has a fused path here: the plain one is used", stacklevel=3)
 
 
 def layout_of(group: Group) -> Layout:

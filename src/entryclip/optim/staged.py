@@ -12,15 +12,20 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..dtensor import is_finite
-from .capture import checked_capture, count_step_, is_capturing, keep_memory_
+from ..dtensor import are_finite, is_finite
+from .batches import batches
+from .capture import checked_capture, count_step_, is_capturing
 from .clip_report import ClipReport, clip_report
-from .direction import Direction
+from .direction import Direction, materialize_all_, move_all_
+from .foreach import copy_all_, negate_all
 from .groups import COMMON, HALF, Group, check_group, clips, named
 from .kernels.plan import FusedStep
 from .methods.method import Method, find_method
-from .stages import apply_clip, gradient, orthogonalize
+from .stacked_clip import clip_all_
+from .stages import gradient, orthogonalize
 from .state_dict import as_text, load_state_dict
+
+_SPENT = Direction(torch.empty(0))
 
 
 class Staged(torch.optim.Optimizer):
@@ -90,49 +95,66 @@ class Staged(torch.optim.Optimizer):
 
     def _fused_step(self, number: int, params: list[Tensor], group: Group, method: Method) -> list[Tensor]:
         """Let the method's kernel step the parameters that it supports; returns the others."""
-        kernel = self._fused.setdefault(number, method.kernel()) if method.kernel else None
-        if kernel is None or not params:
+        if method.kernel is None or not params:
+            if not group["capturable"]:  # else graphs may work in its memory
+                self._fused.pop(number, None)  # the tables of parameters that are all frozen by now
             return params
+        kernel = self._fused.setdefault(number, method.kernel())
         weights, states = [self._weights(p, group) for p in params], [self.state[p] for p in params]
         for w, state in zip(weights, states, strict=True):
             method.make_buffers_(w, state, group)
         taken = kernel.bind(params, weights, states, group)
-        kernel.step_([self._clip("grad", params[i], gradient(params[i], group), group) for i in taken], group)
-        for i in taken:
-            if weights[i] is not params[i]:
-                params[i].copy_(weights[i])
+        if kernel.takes_half and group["grad"] is None:
+            kernel.step_([g for i in taken if (g := params[i].grad) is not None], group)
+        else:
+            kernel.step_(self._clipped_gradients([params[i] for i in taken], group), group)
+        halves = [i for i in taken if weights[i] is not params[i] and not kernel.takes_half]
+        copy_all_([params[i] for i in halves], [weights[i] for i in halves])
         return kernel.rest
 
+    def _clipped_gradients(self, params: list[Tensor], group: Group) -> list[Tensor]:
+        """Return the gradients of any number of parameters after the `grad` clip."""
+        clipped = {p: gradient(p, group) for p in params}
+        if group["grad"] is not None:
+            for batch in batches(params):
+                clipped.update(zip(batch, self._clip("grad", batch, [clipped[p] for p in batch], group), strict=True))
+        return [clipped[p] for p in params]
+
     def _step_together(self, params: list[Tensor], group: Group, method: Method) -> None:
-        """Step parameters of one batch; their matrix signs are taken together."""
-        directions = [self._advance(p, group, method) for p in params]
+        """Step the parameters of one batch, each operation for all of them."""
+        directions = self._advance(params, group, method)
         if method.has_sign:
             directions = self._signed(params, directions, group, method)
-        for p, direction in zip(params, directions, strict=True):
-            if clips(group, "post", p):
-                owned = direction.is_owned
-                direction = Direction(self._clip("post", p, direction.materialize_(), group, owned=owned))
-            w = self._weights(p, group)
-            method.decay_(w, group)
-            direction.move_(w, group["lr"], capturable=group["capturable"])
-            if w is not p:
-                p.copy_(w)
+        chosen = [i for i, p in enumerate(params) if clips(group, "post", p)]
+        if chosen:
+            owned = all(directions[i].is_owned for i in chosen)
+            us = materialize_all_([directions[i] for i in chosen])
+            for i in chosen:
+                directions[i] = _SPENT  # its denominator's memory is free from here on
+            us = self._clip("post", [params[i] for i in chosen], us, group, owned=owned)
+            for i, u in zip(chosen, us, strict=True):
+                directions[i] = Direction(u)
+        ws = [self._weights(p, group) for p in params]
+        method.decay_all_(ws, group)
+        move_all_(directions, ws, group["lr"], capturable=group["capturable"])
+        halves = [i for i, p in enumerate(params) if ws[i] is not p]
+        copy_all_([params[i] for i in halves], [ws[i] for i in halves])
 
-    def _advance(self, p: Tensor, group: Group, method: Method) -> Direction:
-        """Take the clipped gradient into the moments and return the direction."""
-        g, w = self._clip("grad", p, gradient(p, group), group), self._weights(p, group)
-        g = -g if group["maximize"] else g  # after the clip, which is odd
-        method.update_(g, w, self.state[p], group)
-        return method.direction(g, w, self.state[p], group)
+    def _advance(self, params: list[Tensor], group: Group, method: Method) -> list[Direction]:
+        """Take the clipped gradients into the moments and return the directions."""
+        gs = self._clip("grad", params, [gradient(p, group) for p in params], group)
+        gs = negate_all(gs) if group["maximize"] else gs  # after the clip, which is odd
+        ws, states = [self._weights(p, group) for p in params], [self.state[p] for p in params]
+        method.update_all_(gs, ws, states, group)
+        return method.directions(gs, ws, states, group)
 
     def _signed(
         self, params: list[Tensor], directions: list[Direction], group: Group, method: Method
     ) -> list[Direction]:
         """Put each direction, after the `pre` clip, through the matrix sign."""
-        pairs = list(zip(params, directions, strict=True))
-        signs = orthogonalize(
-            [self._clip("pre", p, d.numerator, group, owned=d.fresh) for p, d in pairs], group, method
-        )
+        owned = all(d.fresh for d in directions)
+        clipped = self._clip("pre", params, [d.numerator for d in directions], group, owned=owned)
+        signs = orthogonalize(clipped, group, method)
         for p, o in zip(params, signs, strict=True):
             method.update_after_sign_(o, self.state[p], group)
         updates = [method.from_sign(o, self.state[p], group) for p, o in zip(params, signs, strict=True)]
@@ -146,14 +168,19 @@ class Staged(torch.optim.Optimizer):
             self.state[p]["master"] = p.detach().float()
         return self.state[p]["master"]
 
-    def _clip(self, stage: str, p: Tensor, x: Tensor, group: Group, owned: bool = False) -> Tensor:
-        """Return `x` as the stage's clip leaves it, and keep the rule's memory in the state, where it is saved."""
-        clipped, memory = apply_clip(stage, p, x, self.state[p], group, owned=owned)
-        keep_memory_(self.state[p], stage, memory, in_place=group["capturable"])
-        return clipped
+    def _clip(
+        self, stage: str, params: list[Tensor], xs: list[Tensor], group: Group, owned: bool = False
+    ) -> list[Tensor]:
+        """Return each `x` as the stage's clip leaves it, and keep the rule's memory in the state, where it is saved."""
+        if group[stage] is None:
+            return xs
+        return clip_all_(stage, params, xs, [self.state[p] for p in params], group, owned=owned)
 
     def _may_proceed(self) -> bool:
         """Apply the policy for gradients that are not finite; tells whether this step is to be taken."""
+        checked = [group for group in self.param_groups if group["nonfinite"] != "propagate"]
+        if are_finite([p.grad for group in checked for p in group["params"] if p.grad is not None]):
+            return True
         for number, group in enumerate(self.param_groups):
             if group["nonfinite"] == "propagate":
                 continue

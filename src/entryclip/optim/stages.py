@@ -60,9 +60,12 @@ def apply_clip(
 
 def stage_memory(stage: str, m: Tensor, state: ParameterState, clip: Clip) -> State:
     """Return what the clip's rule remembers of the matrices `m`; a fresh memory where another rule's is kept."""
-    if not clip.has_memory:
-        return {}
-    prefix, fresh = f"{stage}_", clip.init(m)
+    return kept_memory(stage, state, clip.init(m)) if clip.has_memory else {}
+
+
+def kept_memory(stage: str, state: ParameterState, fresh: State) -> State:
+    """Return the memory that a stage's rule left in a parameter's state; `fresh` where there is none of this form."""
+    prefix = f"{stage}_"
     kept = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
     same = kept.keys() == fresh.keys() and all(kept[key].shape == fresh[key].shape for key in fresh)
     return kept if same else fresh

@@ -27,7 +27,7 @@ from ..arrays import (
 )
 from ..dtensor import is_dtensor
 from .counting import bisect
-from .device import select_on_device
+from .device import quantile_on_device
 from .order import interpolate, magnitude_bits
 from .selection import select
 from .sharded import select_sharded
@@ -72,7 +72,7 @@ def quantile_abs(
             raise ValueError(
                 "sample is not supported for a DTensor: leave it out, the exact quantile moves only counts"
             )
-        values = [interpolate(select_sharded(x, inner, level, nonzero), dtype_name(x)) for level in levels]
+        values = [interpolate(select_sharded([x], [inner], level, nonzero), dtype_name(x)) for level in levels]
     else:
         rows = _as_rows(x.detach().resolve_neg() if xp is torch else x, inner, outer)
         shape = (math.prod(batch), math.prod([x.shape[axis] for axis in inner]))
@@ -85,10 +85,11 @@ def quantile_abs(
 
 
 def _exact(x: Array, shape: tuple[int, int], q: float, nonzero: bool) -> Array:
-    """Compute the q-quantile of each row of |x|, viewed as `shape` (rows, n), in fp64."""
+    """Compute the q-quantile of each row of |x|, viewed as `shape` (rows, n), in fp32 or fp64."""
     if not on_host(x):
-        select_traced = select_on_device if isinstance(x, torch.Tensor) else bisect
-        return interpolate(select_traced(magnitude_bits(x.reshape(shape)), q, nonzero), dtype_name(x))
+        if isinstance(x, torch.Tensor):
+            return quantile_on_device([x.reshape(shape)], q, nonzero)
+        return interpolate(bisect(magnitude_bits(x.reshape(shape)), q, nonzero), dtype_name(x))
     value = interpolate(select(x, shape, q, nonzero), dtype_name(x))
     return torch.from_numpy(value) if isinstance(x, torch.Tensor) else value
 

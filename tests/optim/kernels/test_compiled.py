@@ -8,7 +8,7 @@ pytest.importorskip("triton", reason="the kernels for GPUs are written in Triton
 if os.environ.get("TRITON_INTERPRET") == "1":
     pytest.skip("nothing is compiled while TRITON_INTERPRET=1", allow_module_level=True)
 
-from compiled import TARGETS, VARIANTS, VECTORS, compile_variant
+from compiled import HALF_VECTORS, TARGETS, VARIANTS, VECTORS, compile_variant
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -18,6 +18,13 @@ def test_code(name, target):
     assert made.spills == 0
     assert made.registers <= 128
     if name in VECTORS:
-        loads, stores = VECTORS[name]  # on AMD the constants of a matrix are loaded by vectors, too
-        assert made.loads == loads if target.startswith("sm") else made.loads >= loads
-        assert made.stores == stores
+        # On AMD the constants of a matrix are loaded by vectors, too, and a short loop is unrolled.
+        if target.startswith("sm"):
+            assert (made.loads, made.stores) == VECTORS[name]
+        else:
+            assert made.loads >= VECTORS[name][0]
+            assert made.stores >= VECTORS[name][1]
+    if name in HALF_VECTORS:
+        loads, stores = HALF_VECTORS[name]  # on AMD bf16 and fp16 may share an instruction
+        assert made.half_loads == loads if target.startswith("sm") else made.half_loads >= bool(loads)
+        assert made.half_stores == stores if target.startswith("sm") else made.half_stores >= 1

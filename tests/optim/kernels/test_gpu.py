@@ -10,15 +10,16 @@ import torch
 
 import entryclip as ec
 from entryclip.optim.kernels import backends
+from entryclip.quantiles import device
 
 HERE = Path(__file__).parent
 
 
-def test_the_kernels_in_the_interpreter():
+@pytest.mark.parametrize("file", ["", "_capture", "_half", "_momentum", "_quantiles", "_sharded"])
+def test_the_kernels_in_the_interpreter(file):
     """The interpreter must be chosen before the kernels are imported: hence a process of its own."""
     pytest.importorskip("triton", reason="the kernels for GPUs are written in Triton")
-    files = [str(HERE / name) for name in ("test_interpreted.py", "test_interpreted_capture.py")]
-    command = [sys.executable, "-m", "pytest", *files, "-n", "0", "--color=no"]
+    command = [sys.executable, "-m", "pytest", str(HERE / f"test_interpreted{file}.py"), "-n", "0", "--color=no"]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=HERE.parents[2])
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
@@ -35,6 +36,29 @@ def test_a_missing_triton_is_named_once():
         "assert \"fused=True needs Triton on a GPU (pip install 'entryclip[gpu]')\" in str(warning.message)\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_quantiles_without_triton():
+    """`quantile_abs` has another way then, without a word."""
+    script = (
+        "import sys, warnings; sys.modules['triton'] = None; warnings.simplefilter('error')\n"
+        "from entryclip.quantiles import device\n"
+        "assert device._load_kernels() is None\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="Triton works here")
+def test_quantiles_where_triton_fails():
+    pytest.importorskip("triton", reason="the kernels for GPUs are written in Triton")
+    device._load_kernels.cache_clear()
+    with pytest.warns(UserWarning, match="Triton fails here, so that quantiles take more launches"):
+        assert device._load_kernels() is None
+
+
+def test_quantiles_that_the_kernels_do_not_read():
+    for x in (torch.ones(2, 8), torch.ones(2, 8, device="meta")):
+        assert device._kernels_for(x) is None
 
 
 def test_a_device_without_kernels_takes_the_plain_step():

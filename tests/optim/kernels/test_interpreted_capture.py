@@ -47,16 +47,18 @@ class RecordedBackend(LargeBackend):
 
 
 class Training:
-    def __init__(self, clip, *, capturable=True, **options):
-        self.params = [torch.nn.Parameter(g) for g in gradients(SHAPES, 0)]
+    def __init__(self, clip, *, capturable=True, make=ec.optim.AdamW, shapes=SHAPES, dtype=torch.float32, **options):
+        self.shapes = shapes
+        self.params = [torch.nn.Parameter(g.to(dtype)) for g in gradients(shapes, 0)]
         self.lr = torch.tensor(1e-2)
-        self.optimizer = ec.optim.AdamW(
-            self.params, self.lr, fused=True, post=clip, capturable=capturable, **options, weight_decay=0.1
-        )
+        stage = "pre" if make is ec.optim.Muon else "post"
+        options = {stage: clip, "capturable": capturable, **options}
+        self.optimizer = make(self.params, self.lr, fused=True, **options, weight_decay=0.1)
 
     def set_step(self, seed, *, anew=False):
         """Write this step's gradients to where the last ones were, or into new tensors, as after `set_to_none`."""
-        for p, g in zip(self.params, gradients(SHAPES, seed), strict=True):
+        for p, g in zip(self.params, gradients(self.shapes, seed), strict=True):
+            g = g.to(p.dtype)
             p.grad = g if anew or p.grad is None else p.grad.copy_(g)
         self.lr.fill_(1e-2 / (1 + seed))
 
@@ -100,6 +102,57 @@ def test_a_replay_is_an_eager_step(clip, limit):
     names = [getattr(call[0], "overloadpacket", call[0]).__name__ for call in recorder.calls]
     assert len([name for name in names if name not in VIEWS and not name.startswith("_record_function")]) <= limit
     assert [float(graph.optimizer.state[p]["step"]) for p in graph.params] == [4.0] * 2
+
+
+@pytest.mark.parametrize("rule", [ec.Quantile(0.9), FOLLOWING.rule, RUNNING.rule], ids=str)
+@pytest.mark.parametrize("preserve_rms", [False, True])
+def test_a_replay_in_half_precision_is_an_eager_step(rule, preserve_rms):
+    """With a root mean square that is measured first, the weights move after the threshold, also where it is known."""
+    clip = ec.Clip(ec.smooth_shrinkage, rule, preserve_rms=preserve_rms)
+    trainings = [Training(clip, dtype=torch.bfloat16, fp32_state=True, capturable=i < 2) for i in range(3)]
+    eager, graph, ordinary = trainings
+    for each in trainings:
+        each.eager_step(0)
+    graph.set_step(1, anew=True)
+    recorder = graph.captured_step()
+    for seed in (2, 3):
+        graph.set_step(seed)
+        recorder.replay()
+    for seed in (1, 2, 3):
+        eager.eager_step(seed)
+        ordinary.eager_step(seed)
+    assert not graph.optimizer._fused[0].rest
+    assert_equal(eager, graph)
+    for p, q in zip(ordinary.params, eager.params, strict=True):
+        masters = [each.optimizer.state[x]["master"] for each, x in ((ordinary, p), (eager, q))]
+        torch.testing.assert_close(*masters, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("clip", [ec.smooth(0.9), FOLLOWING, RUNNING], ids=str)
+@pytest.mark.parametrize("make", [ec.optim.Muon, ec.optim.SGD])
+@pytest.mark.filterwarnings("ignore:.*no kernel for SGD on a CPU")
+def test_a_replay_with_momentum_is_an_eager_step(make, clip):
+    """A plan of SGD is there after the second step: the first makes the momentum."""
+    options = {"make": make, "shapes": [(2, 6, 8), (6, 8)], "momentum": 0.9}
+    eager, graph, ordinary = (
+        Training(clip, **options),
+        Training(clip, **options),
+        Training(clip, capturable=False, **options),
+    )
+    for seed in range(2):
+        graph.eager_step(seed)
+    graph.set_step(2, anew=True)
+    recorder = graph.captured_step()
+    assert not graph.optimizer._fused[0].rest
+    for seed in (3, 4):
+        graph.set_step(seed)
+        recorder.replay()
+    for seed in range(5):
+        eager.eager_step(seed)
+        ordinary.eager_step(seed)
+    assert_equal(eager, graph)
+    for a, b in zip(ordinary.everything(), eager.everything(), strict=True):
+        torch.testing.assert_close(b, a, rtol=1e-5, atol=1e-6)
 
 
 def test_a_capturable_step_is_an_ordinary_one():

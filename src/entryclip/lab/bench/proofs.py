@@ -30,7 +30,7 @@ def run(device: str) -> Iterator[Proof]:
     for name, fused in (("plain", False), ("fused", True)):
         yield steps_equal(device, name, fused=fused)
         yield steps_repeat(device, name, fused=fused)
-    yield muon_agrees(device)
+        yield muon_agrees(device, name, fused=fused)
     yield replays_equal(device)
 
 
@@ -67,16 +67,17 @@ def steps_repeat(device: str, name: str, *, fused: bool) -> Proof:
     return Proof(f"AdamW, {name}: two runs give the same bits", same, f"{len(SHAPES)} parameters, 10 steps")
 
 
-def muon_agrees(device: str) -> Proof:
-    """Compare Muon's clipped steps in fp32 with those on the host."""
+def muon_agrees(device: str, name: str, *, fused: bool) -> Proof:
+    """Compare Muon's clipped steps in fp32 with the plain path on the host."""
 
-    def make(params: list[Tensor]) -> Muon:
-        return Muon(params[:3], lr=0.02, pre=smooth(0.99), precision=torch.float32)
+    def make(params: list[Tensor], fused: bool = False) -> Muon:
+        return Muon(params[:3], lr=0.02, pre=smooth(0.99), precision=torch.float32, fused=fused)
 
-    worst = max(
-        float((a.cpu() - b).abs().max()) for a, b in zip(_trained(device, make), _trained("cpu", make), strict=True)
+    ours, theirs = _trained(device, functools.partial(make, fused=fused)), _trained("cpu", make)
+    worst = max(float((a.cpu() - b).abs().max()) for a, b in zip(ours, theirs, strict=True))
+    return Proof(
+        f"Muon, smooth(.99), {name}: steps agree with the host's", worst < 1e-3, f"largest difference {worst:.1e}"
     )
-    return Proof("Muon, smooth(.99): steps agree with the host's", worst < 1e-3, f"largest difference {worst:.1e}")
 
 
 def _edge_cases(n: int, dtype: torch.dtype) -> list[Tensor]:

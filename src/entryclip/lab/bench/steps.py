@@ -36,8 +36,8 @@ PLAIN: dict[str, Maker] = {
     "no clip": lambda p: AdamW(p, post=None),
 }
 MUON: dict[str, Maker] = {
-    "no clip": lambda p: Muon(p, pre=None),
-    "smooth(.99)": lambda p: Muon(p, pre=smooth(0.99)),
+    "no clip": lambda p: Muon(p, pre=None, fused=True),  # kernels on a GPU, on a CPU the plain step
+    "smooth(.99)": lambda p: Muon(p, pre=smooth(0.99), fused=True),
 }
 # What our fused and plain steps should take at most, in units of torch's.
 FUSED_LIMITS = {"smooth(.995)": 2.0, "Running": 1.3, "Fixed": 1.3, "no clip": 1.3}

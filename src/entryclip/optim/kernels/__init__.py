@@ -2,11 +2,16 @@
 
 plan.py      the plan of a step, for any backend, and what a backend promises
 binding.py   the tensors a plan rests on, checked before every step
-adamw.py     AdamW: makes the plan and asks the threshold rule
+fused_group.py   makes the plan of a param group and asks the threshold rule
+adamw.py     what AdamW's group adds to it
+momentum.py  what those of Muon and SGD add, and Muon's matrix signs in stacks
+matrix_rows.py   where the matrices of a parameter lie in memory, also in a local shard
+device_constants.py, captured_upload.py   what a step in a CUDA graph computes and copies on the device
 backends.py  the backend of each type of device, imported at first use
 cpu.py       the backend for a CPU: adamw.c, its structures and passes
 brackets.py  where the CPU's kernel looks for quantiles
 compiler.py  compiles adamw.c at first use and keeps the library
 gpu.py       the backend for a GPU: tables, tiles and launches
-triton_kernels.py, triton_search.py   its kernels
+triton_kernels.py, triton_momentum.py, triton_search.py   its kernels: AdamW's, those with momentum, the quantiles
+triton_norms.py, triton_precision.py   what these share: sums of squares, half precision
 """

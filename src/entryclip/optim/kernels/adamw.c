@@ -269,6 +269,10 @@ static int select_quantile(Job *job, const Workspace *space) {
     double position = job->q * (double)ranked, whole = floor(position), fraction = position - whole;
     int64_t rank = zeros + (int64_t)whole < job->n - 1 ? zeros + (int64_t)whole : job->n - 1;
     int64_t place = rank - (job->n - size - above);
+    if (zeros == job->n) { /* nothing to rank */
+        job->quantile = 0;
+        return 1;
+    }
     if (place < 0 || place >= size || (place == size - 1 && rank < job->n - 1)) return 0;
     int32_t next = -1, bits = pick(space->kept, size, place, &next);
     double low = number(bits), high = next < 0 ? low : number(next), step = high - low;

@@ -1,146 +1,31 @@
-"""AdamW's fused step: the same step as the plain path's in one pass over memory, or two.
-
-Two passes are needed where the threshold is a quantile of this step's update. The first then keeps what lies around
-the last step's quantile and selects from that, which is exact.
-"""
+"""AdamW's fused step: the whole step in one pass over memory, or two."""
 
 import math
-from typing import Any
+from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ...arrays import Array, cast, namespace
-from ...clip import Clip
-from ...thresholds import QuantileRule, State, Step
-from ..capture import is_capturing
-from ..groups import HALF, Group, ParameterState, clips, layout_of
-from ..stages import stage_memory
-from .backends import backend_for
-from .binding import as_plain, bind, is_plain, is_readable
-from .device_constants import device_constants
-from .plan import OPERATORS, AdamConstants, Backend, KernelPlan, ThresholdSource
-
-_OPTIONS = (
-    *("post", "amsgrad", "clip_vectors", "blocks", "transposed", "flatten", "nonfinite", "fp32_state"),
-    "capturable",
-)
+from ..groups import Group, ParameterState
+from .device_constants import device_constants, host_lr
+from .fused_group import FusedGroup
+from .plan import AdamConstants, Backend, DirectionKind
 
 
-class FusedAdamW:
-    """The fused step of one AdamW group. The plan is made at the first step and again when what it rests on changes."""
+class FusedAdamW(FusedGroup):
+    """The fused step of one AdamW group."""
 
-    def __init__(self) -> None:
-        self.rest: list[Tensor] = []
-        self._params: list[Tensor] = []
-        self._options: list[Any] = []
-        self._taken: list[int] = []
-        self._states: list[ParameterState] = []
-        self._plan = _empty_plan()
-        self._backend: Backend | None = None
-        self._memory: State = {}
-        self._rule: QuantileRule | None = None  # where there is something to clip
-        self._ones: Array = np.zeros(0)  # (clipped, 1, 1), in the library in which the rule computes
-        self._is_capturable = False  # on a backend whose device the host must not read from
-        self._in_graphs: list[Backend | None] = []  # captured graphs work in the memory of these
+    stage: ClassVar[str] = "post"
+    options: ClassVar[tuple[str, ...]] = ("amsgrad",)
 
-    def bind(
-        self, params: list[Tensor], weights: list[Tensor], states: list[ParameterState], group: Group
-    ) -> list[int]:
-        """Make sure that the plan is that of these parameters; returns the positions of those it steps."""
-        if not self._fits(params, weights, states, group):
-            if is_capturing():
-                raise RuntimeError(
-                    "the fused step is not made for these parameters and options yet, which a CUDA graph cannot "
-                    "capture: take a step with the same ones, and with gradients for the same parameters, before"
-                )
-            self._params, self._options = params, [group[name] for name in _OPTIONS]
-            self._make_plan(weights, states, group)
-        self._states = [states[i] for i in self._taken]  # also where a state is another object with the same tensors
-        return self._taken
+    def _kind(self, group: Group) -> DirectionKind:
+        return DirectionKind.ADAM
 
-    def step_(self, gradients: list[Tensor], group: Group) -> None:
-        """Step the bound parameters with these gradients, one for each."""
-        plan = self._plan
-        if self._backend is None or not plan.bindings:
-            return
-        plan.gradients = [as_plain(g, each.w) for g, each in zip(gradients, plan.bindings, strict=True)]
-        plan.constants = self._constants(group)
-        when = Step(lr=group["lr"] if self._is_capturable else float(group["lr"]))
-        if self._rule is not None:
-            self._set_thresholds(self._rule, when)
-        if is_capturing():
-            self._in_graphs.append(self._backend)
-        quantiles = self._backend.run(plan)
-        if self._rule is not None and self._awaits(self._rule):
-            self._finish(self._rule, when, quantiles)
+    def _buffers(self, group: Group) -> tuple[str, ...]:
+        return ("exp_avg", "exp_avg_sq")
 
-    def _fits(self, params: list[Tensor], weights: list[Tensor], states: list[ParameterState], group: Group) -> bool:
-        """Tell whether the plan of the last step serves this one."""
-        if len(params) != len(self._params) or any(a is not b for a, b in zip(params, self._params, strict=True)):
-            return False
-        if any(group[name] is not value for name, value in zip(_OPTIONS, self._options, strict=True)):
-            return False
-        if any(not _takes_gradient(params[i], group) for i in self._taken):
-            return False
-        return all(each.holds(weights[i], states[i]) for i, each in zip(self._taken, self._plan.bindings, strict=True))
-
-    def _make_plan(self, weights: list[Tensor], states: list[ParameterState], group: Group) -> None:
-        """Put the matrices of all supported parameters into one table, the clipped ones first."""
-        device = next((w.device for w in weights if backend_for(w.device.type)), None)
-        backend = backend_for(device.type) if device is not None else None
-        supported: list[int] = []
-        if backend is not None:
-            here = [i for i, w in enumerate(weights) if w.device == device]
-            supported = [i for i in here if _supports(self._params[i], weights[i], states[i], group, backend)]
-        chosen = set(supported)
-        self.rest = [p for i, p in enumerate(self._params) if i not in chosen]
-        self._taken = sorted(supported, key=lambda i: not clips(group, "post", weights[i]))
-        self._backend, self._memory, self._plan, self._rule = None, {}, _empty_plan(), None
-        self._is_capturable = backend is not None and backend.uses_torch and group["capturable"]
-        if backend is None or not self._taken:
-            return
-        taken = [weights[i] for i in self._taken]
-        counts = [_matrices(w, group)[0] if clips(group, "post", w) else 1 for w in taken]
-        owner = np.repeat(np.arange(len(taken)), counts)
-        first = np.concatenate([[0], np.cumsum(counts)])[owner].astype(np.int64)
-        sizes = np.array([w.numel() // count for w, count in zip(taken, counts, strict=True)], np.int64)[owner]
-        clipped = [w for w in taken if clips(group, "post", w)]
-        self._states = [states[i] for i in self._taken]
-        views = self._gather_memory(clipped, counts, group, backend.uses_torch)
-        bindings = [bind(w, state, memory) for w, state, memory in zip(taken, self._states, views, strict=True)]
-        self._plan = KernelPlan(
-            bindings, owner, (np.arange(len(owner)) - first) * sizes, sizes, sum(counts[: len(clipped)])
-        )
-        if clipped:
-            rule: QuantileRule = group["post"].rule
-            self._rule, self._plan.operator, self._plan.q = rule, OPERATORS[group["post"].operator], rule.level
-            self._ones = np.ones((self._plan.clipped, 1, 1), np.float32)
-            if backend.uses_torch and (rule.has_memory or self._is_capturable):
-                self._ones = torch.from_numpy(self._ones).to(device)
-        self._plan.propagate = group["nonfinite"] == "propagate"
-        self._backend = backend(self._plan)
-
-    def _gather_memory(self, clipped: list[Tensor], counts: list[int], group: Group, uses_torch: bool) -> list[State]:
-        """Join the rule's memory of all clipped matrices into one array per key, and return each parameter's views.
-
-        The views go into the optimizer's state. The arrays are those of the backend: the rules are the same in all
-        libraries.
-        """
-        states = self._states
-        views: list[State] = [{} for _ in states]
-        if not clipped or not group["post"].has_memory:
-            return views
-        layout, clip = layout_of(group), group["post"]
-        own = [stage_memory("post", layout.matrices(w), state, clip) for w, state in zip(clipped, states, strict=False)]
-        for key in own[0]:
-            together = torch.cat([each[key].reshape(-1, 1, 1) for each in own])
-            parts = torch.split(together, counts[: len(clipped)])
-            for view, state, each, part in zip(views, states, own, parts, strict=False):
-                view[key] = state[f"post_{key}"] = part.view(each[key].shape)
-            self._memory[key] = together if uses_torch else together.numpy()
-        return views
+    def _supports(self, p: Tensor, w: Tensor, state: ParameterState, group: Group, backend: type[Backend]) -> bool:
+        return not group["amsgrad"] and super()._supports(p, w, state, group, backend)
 
     def _constants(self, group: Group) -> list[AdamConstants]:
         """Count the step of each parameter and return its constants, a single one where all are at the same step.
@@ -149,64 +34,11 @@ class FusedAdamW:
         """
         steps = [state["step"] for state in self._states]
         torch._foreach_add_(steps, 1)
-        if self._is_capturable:
+        if self._plan.is_capturable:
             self._plan.device_constants = device_constants(steps, group)
-            return [_constants(1.0, {**group, "lr": 0.0 if isinstance(group["lr"], Tensor) else group["lr"]})]
+            return [_constants(1.0, {**group, "lr": host_lr(group)})]
         counts = [step.item() for step in steps]
         return [_constants(count, group) for count in (counts[:1] if len(set(counts)) == 1 else counts)]
-
-    def _set_thresholds(self, rule: QuantileRule, when: Step) -> None:
-        """Write down each clipped matrix's threshold, as far as the rule can tell it before the data is seen."""
-        plan, ones = self._plan, self._ones
-        known = _per_matrix(rule.threshold_is_known(self._memory), ones) != 0
-        plan.multiple = plan.threshold = _per_matrix(rule.threshold(ones, self._memory, when)[0], ones)
-        later = ThresholdSource.AWAITED if self._awaits(rule) else ThresholdSource.PROPORTIONAL
-        plan.source = namespace(ones).where(known, int(ThresholdSource.KNOWN), int(later))
-
-    def _awaits(self, rule: QuantileRule) -> bool:
-        """Tell whether the rule makes thresholds of the quantiles itself: to remember them, or on the device."""
-        return rule.has_memory or (rule.level is not None and isinstance(self._ones, Tensor))
-
-    def _finish(self, rule: QuantileRule, when: Step, quantiles: Array) -> None:
-        """Give the quantiles to the rule, and move the matrices that waited for their threshold."""
-        asked = cast(quantiles, self._ones.dtype).reshape(-1, 1, 1)
-        thresholds, memory = rule.threshold(asked, self._memory, when)
-        assert self._backend is not None
-        self._backend.move(self._plan, _per_matrix(thresholds, self._ones))
-        for key, value in memory.items():
-            self._memory[key][...] = value
-
-
-def _supports(p: Tensor, w: Tensor, state: ParameterState, group: Group, backend: type[Backend]) -> bool:
-    """Tell whether a backend knows this case: contiguous fp32, no amsgrad, a clip by quantile or number."""
-    if group["amsgrad"] or not w.numel() or not is_readable(w):
-        return False
-    m, v = state["exp_avg"], state["exp_avg_sq"]
-    if not (is_plain(w) and is_plain(m) and is_plain(v) and w.device == m.device == v.device):
-        return False
-    if not _takes_gradient(p, group):
-        return False
-    if not clips(group, "post", w):
-        return True
-    clip: Clip = group["post"]
-    count, n = _matrices(w, group)
-    known = clip.operator in OPERATORS and isinstance(clip.rule, QuantileRule) and not clip.preserve_rms
-    return known and layout_of(group).is_contiguous() and (count == 1 or n >= backend.smallest_in_batch)
-
-
-def _takes_gradient(p: Tensor, group: Group) -> bool:
-    """Tell whether the gradient is of the kind that the kernel reads, or that `fp32_state` makes so."""
-    g = p.grad
-    assert g is not None
-    if group["fp32_state"] and g.dtype in HALF:
-        return type(g) is Tensor and g.layout is torch.strided and g.is_contiguous()
-    return is_plain(g)
-
-
-def _matrices(w: Tensor, group: Group) -> tuple[int, int]:
-    """Return how many matrices there are in `w`, and how many entries each has."""
-    count = math.prod(layout_of(group).shape(w.shape)[:-2])
-    return count, w.numel() // max(count, 1)
 
 
 def _constants(step: float, group: Group) -> AdamConstants:
@@ -217,16 +49,3 @@ def _constants(step: float, group: Group) -> AdamConstants:
     decay = 1 - lr * group["weight_decay"]
     sign = -1.0 if group["maximize"] else 1.0
     return AdamConstants(sign, beta1, 1 - beta1, beta2, 1 - beta2, a, group["eps"] * first, decay, lr)
-
-
-def _per_matrix(x: Any, ones: Array) -> Array:
-    """Return `x`, one value or one per matrix, as a vector of one per matrix, in the library of `ones`."""
-    if isinstance(ones, np.ndarray):
-        return np.broadcast_to(np.asarray(x, np.float64).ravel(), (len(ones),))
-    x = x if isinstance(x, Tensor) else torch.full_like(ones, float(x))
-    return x.reshape(-1).expand(len(ones))
-
-
-def _empty_plan() -> KernelPlan:
-    none = np.zeros(0, np.int64)
-    return KernelPlan([], none, none, none, 0)

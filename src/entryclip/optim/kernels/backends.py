@@ -2,6 +2,9 @@
 
 import functools
 import warnings
+from collections.abc import Iterable
+
+from torch import Tensor
 
 from .cpu import CPUBackend
 from .plan import Backend
@@ -14,6 +17,12 @@ def backend_for(device_type: str) -> type[Backend] | None:
     if device_type not in BACKENDS:
         _load(device_type)
     return BACKENDS.get(device_type)
+
+
+def load_backends(params: Iterable[Tensor]) -> None:
+    """Import the backends of these parameters' devices: what is missing is said now, and not in the first step."""
+    for device_type in sorted({p.device.type for p in params}):
+        backend_for(device_type)
 
 
 @functools.cache

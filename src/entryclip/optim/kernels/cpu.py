@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from ...thresholds import ranked
 from .brackets import Brackets
 from .compiler import library
-from .plan import KernelPlan, ThresholdSource
+from .plan import DirectionKind, KernelPlan, ThresholdSource
 
 _CACHED = 1 << 22  # entries up to which the direction is stored between two passes: beyond, it is made anew
+_SMALL = 1 << 12  # entries up to which all magnitudes of a matrix are kept, so that no guess can miss the quantile
 _OPEN = np.int32(2**31 - 1)  # a bracket's end that nothing lies above
 
 
@@ -95,7 +96,10 @@ class CPUBackend:
     """Carries out the plans of one group on the host, by one call of adamw.c for all matrices."""
 
     uses_torch: ClassVar[bool] = False
-    smallest_in_batch: ClassVar[int] = 1 << 12
+    kinds: ClassVar[frozenset[DirectionKind]] = frozenset({DirectionKind.ADAM})
+    takes_half: ClassVar[frozenset[DirectionKind]] = frozenset()
+    preserves_rms: ClassVar[frozenset[DirectionKind]] = frozenset()
+    spans_processes: ClassVar[bool] = False
 
     def __init__(self, plan: KernelPlan):
         self._jobs = np.zeros(len(plan.owner), JOB)
@@ -123,9 +127,11 @@ class CPUBackend:
             clipped["threshold"], clipped["multiple"] = plan.threshold, plan.multiple
             looks = np.zeros(plan.clipped, bool)
             if plan.q is not None:
-                looks, low, high = self._brackets.ends(plan.q)
-                clipped["low"] = np.where(looks, low.view(np.int32), _OPEN)
-                clipped["high"] = np.where(looks & np.isfinite(high), high.view(np.int32), _OPEN)
+                guessed, low, high = self._brackets.ends(plan.q)
+                small = clipped["n"] <= _SMALL
+                looks = small | guessed
+                clipped["low"] = np.where(small, 1, np.where(guessed, low.view(np.int32), _OPEN))  # 1: all but zeros
+                clipped["high"] = np.where(~small & guessed & np.isfinite(high), high.view(np.int32), _OPEN)
             self._write_passes(plan, clipped, looks)
             clipped["w"] = np.where(self._stored, _MEMORY.direction() if self._stored.any() else 0, 0)
         _call(jobs)
@@ -183,7 +189,8 @@ def _call(jobs: Jobs) -> None:
     if not len(jobs):
         return
     threads = torch.get_num_threads()
-    room = int(jobs["n"].max(initial=0, where=(jobs["first"] & Pass.COLLECT) != 0)) // 4 // threads
+    sizes = jobs["n"][(jobs["first"] & Pass.COLLECT) != 0]
+    room = max(int(sizes.max(initial=0)) // 4 // threads, int(sizes.max(initial=0, where=sizes <= _SMALL)))
     kept = _MEMORY.magnitudes(room * threads)
     found = (ctypes.c_int64 * (4 * threads))()
     workspace = Workspace(kept.ctypes.data, room, ctypes.addressof(found), threads)

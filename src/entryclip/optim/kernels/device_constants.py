@@ -1,4 +1,4 @@
-"""The constants of a capturable AdamW step that only the device knows: from its counters, and a learning rate there."""
+"""The constants of a capturable step that only the device knows: from its counters, and a learning rate there."""
 
 import torch
 from torch import Tensor
@@ -13,8 +13,17 @@ def device_constants(steps: list[Tensor], group: Group) -> dict[str, Tensor]:
     It takes about ten small launches. The fields that are missing are numbers of the host.
     """
     first, second = bias_corrections(torch.stack(steps), group["betas"])
-    found = {"a": first / second.sqrt(), "b": group["eps"] * first}
-    if isinstance(group["lr"], Tensor):
-        lr = group["lr"].double().reshape(())
-        found.update(lr=lr, decay=1 - lr * group["weight_decay"])
-    return found
+    return {"a": first / second.sqrt(), "b": group["eps"] * first, **lr_constants(group)}
+
+
+def lr_constants(group: Group) -> dict[str, Tensor]:
+    """Return the fields of a method's constants that depend on the learning rate, where that is a tensor."""
+    if not isinstance(group["lr"], Tensor):
+        return {}
+    lr = group["lr"].double().reshape(())
+    return {"lr": lr, "decay": 1 - lr * group["weight_decay"]}
+
+
+def host_lr(group: Group) -> float:
+    """Return the learning rate where it is a number, else 0: `lr_constants` has it on the device."""
+    return 0.0 if isinstance(group["lr"], Tensor) else float(group["lr"])

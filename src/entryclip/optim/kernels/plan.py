@@ -6,6 +6,7 @@ once the quantile is there (`ThresholdSource`). How a backend finds a quantile i
 """
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -38,6 +39,15 @@ class ThresholdSource(enum.IntEnum):
     AWAITED = 2  # the rule makes it from the quantile: the backend leaves the matrix for `move`
 
 
+class DirectionKind(enum.IntEnum):
+    """How the direction u is made of a parameter's gradient g and its buffers, which take the gradient in before."""
+
+    ADAM = 0  # m / (a sqrt(v) + b)
+    MOMENTUM = 1  # m
+    NESTEROV = 2  # a m + b g
+    GRADIENT = 3  # b g, without any buffer
+
+
 class AdamConstants(NamedTuple):
     """One parameter's numbers of an AdamW step, with u = m / (a sqrt(v) + b) the bias-corrected direction."""
 
@@ -46,6 +56,17 @@ class AdamConstants(NamedTuple):
     fresh1: float  # 1 - beta1
     beta2: float
     fresh2: float  # 1 - beta2
+    a: float
+    b: float
+    decay: float  # the factor on the weights
+    lr: float
+
+
+class MomentumConstants(NamedTuple):
+    """The numbers of a step with momentum: m <- keep m + fresh g, u = a m + b g. fresh and b are < 0 to maximize."""
+
+    keep: float
+    fresh: float
     a: float
     b: float
     decay: float  # the factor on the weights
@@ -66,12 +87,22 @@ class KernelPlan:
     clipped: int  # how many matrices are clipped: these come first
     operator: Operator = Operator.NONE
     q: float | None = None  # the level of the quantile of the non-zero |u| that is asked for, if any
+    # Of matrices that are sharded over processes, `start` and `size` are those of the local shard.
+    over: list[Any] = field(default_factory=list)  # the process groups whose counts are summed
+    total: NDArray[np.int64] | None = None  # entries of each clipped matrix on all processes; None: as `size`
     propagate: bool = True  # a non-finite u comes out NaN, whatever the operator's limit
+    preserve_rms: bool = False  # each clipped matrix is scaled back to the root mean square of its u
+    kind: DirectionKind = DirectionKind.ADAM
+    is_capturable: bool = False  # a CUDA graph may capture the step: the host reads nothing from the device
     # What changes from step to step.
-    gradients: list[Tensor] = field(default_factory=list)  # contiguous fp32, one per binding
-    constants: list[AdamConstants] = field(default_factory=list)  # one per binding, or a single one for all
+    # Contiguous, one per binding; fp32, or half where the backend takes it.
+    gradients: list[Tensor] = field(default_factory=list)
+    # One per binding, or a single one for all.
+    constants: Sequence[AdamConstants | MomentumConstants] = field(default_factory=list)
     # Fields of the constants that the host does not know, in a capturable step: one value per binding, or one for all.
     device_constants: dict[str, Tensor] = field(default_factory=dict)
+    # Where the clipped directions go, one tensor per binding, fp32 or bf16. Without any, they move the weights.
+    outputs: list[Tensor] = field(default_factory=list)
     # Of each clipped matrix: numpy arrays, or torch tensors on the device where the rule's memory is there.
     source: Array = field(default_factory=lambda: np.zeros(0, np.int64))  # of `ThresholdSource`
     threshold: Array = field(default_factory=lambda: np.zeros(0))
@@ -84,7 +115,11 @@ class Backend(Protocol):
     # Whether a rule's memory, thresholds and quantiles are torch tensors on the parameters' device, so that the host
     # need not wait for them; else they are numpy arrays, whose small operations cost less.
     uses_torch: ClassVar[bool]
-    smallest_in_batch: ClassVar[int]  # entries of a matrix below which a batch of them is left to the plain path
+    kinds: ClassVar[frozenset[DirectionKind]]  # the directions that it can make
+    # The kinds of which it reads gradients in half precision and writes the half parameters of fp32 weights.
+    takes_half: ClassVar[frozenset[DirectionKind]]
+    preserves_rms: ClassVar[frozenset[DirectionKind]]  # the kinds of which it carries out plans with `preserve_rms`
+    spans_processes: ClassVar[bool]  # whether it finds the quantiles of matrices that are sharded over processes
 
     def __init__(self, plan: KernelPlan): ...
 
@@ -100,10 +135,26 @@ class Backend(Protocol):
         ...
 
 
+class DirectionBackend(Backend, Protocol):
+    """A backend that can also write directions out, as all do that know other kinds than `ADAM`."""
+
+    def inverse_norms(self, plan: KernelPlan) -> Tensor:
+        """Return one over the Frobenius norm of each matrix in `outputs`, (matrices,), after all were written.
+
+        It is 1 where the norm is 0, NaN where an entry is not finite.
+        """
+        ...
+
+
 class FusedStep(Protocol):
     """The fused step of one param group, kept from step to step; nothing of it is saved in a checkpoint."""
 
     rest: list[Tensor]  # the parameters of the last `bind` that the kernel does not support
+
+    @property
+    def takes_half(self) -> bool:
+        """Whether the kernel reads half gradients, and writes the half parameters whose fp32 copies are its weights."""
+        ...
 
     def bind(
         self, params: list[Tensor], weights: list[Tensor], states: list[ParameterState], group: Group

@@ -1,4 +1,4 @@
-"""The kernels that find a quantile of |u| on a GPU, in Triton: the part of AdamW's fused step between its two walks.
+"""The kernels that find a quantile of |u| on a GPU, in Triton: the part of a fused step between its two walks.
 
 The bit pattern of a magnitude is read in four digits, the highest of 7 bits and then 8 each. Per matrix, `locate` finds
 the rank of the quantile; `digit` counts a digit over all tiles, and `choose` goes into the bin that holds the rank.
@@ -8,53 +8,67 @@ No result is sent to the host: the kernels decide from the counts whether the ma
 import triton
 import triton.language as tl
 
+from ...quantiles.triton_digits import (
+    BINS,
+    FP32,
+    INFINITY,
+    LARGEST,
+    at,
+    enter_bin,
+    interpolate,
+    least_beyond,
+    magnitude,
+    next_statistic,
+    number,
+    position,
+    tally,
+)
 from .triton_kernels import (
+    ADAM,
     BELOW,
     BEYOND,
-    BINS,
     CONSTANT_COLUMNS,
     ESTIMATE_COLUMNS,
     FRACTION,
+    GRADIENT,
     HIGH,
-    INFINITY,
     INSIDE,
     IS_HIT,
-    LARGEST,
     LOW,
+    MOMENTUM,
     NARROWEST,
     OPEN,
     PREFIX,
     QUANTILE,
     RANK,
     SEARCH_COLUMNS,
-    TABLE_COLUMNS,
     TOP,
     WIDEST,
     WIDTH,
     ZEROS,
     A,
     B,
+    G,
     M,
-    N,
     V,
     address_of,
-    at,
     direction,
     is_aligned,
-    magnitude,
     own_tile,
 )
+from .triton_momentum import OF_GRADIENT, OF_MOMENTUM, blend
 
 
 @triton.jit
-def locate(table, search, estimates, q):
-    """Find the rank of the quantile, as quantiles.order.position does; a bracket that misses becomes all numbers."""
+def locate(totals, search, estimates, q):
+    """Find the rank of the quantile, as quantiles.order.position does; a bracket that misses becomes all numbers.
+
+    `totals` has the number of entries of each matrix, on all processes where it is sharded.
+    """
     matrix = tl.program_id(0)
     row = search + matrix * SEARCH_COLUMNS
-    n, zeros = tl.load(table + matrix * TABLE_COLUMNS + N), tl.load(row + ZEROS)
-    place = tl.load(q) * tl.maximum(n - 1 - zeros, 0).to(tl.float64)
-    floor = tl.floor(place)
-    rank = tl.minimum(zeros + floor.to(tl.int64), n - 1)
+    n, zeros = tl.load(totals + matrix), tl.load(row + ZEROS)
+    rank, fraction = position(n, zeros, tl.load(q))
     inside_rank, inside = rank - tl.load(row + BELOW), tl.load(row + INSIDE)
     # Both order statistics must lie inside, unless the rank is the last.
     hit = (inside_rank >= 0) & ((inside_rank + 1 < inside) | ((inside_rank < inside) & (rank == n - 1)))
@@ -64,45 +78,50 @@ def locate(table, search, estimates, q):
     tl.store(row + RANK, tl.where(hit, inside_rank, rank))
     tl.store(row + PREFIX, tl.zeros((), tl.int64))
     tl.store(row + BEYOND, tl.full((), LARGEST, tl.int64))
-    tl.store(estimates + matrix * ESTIMATE_COLUMNS + FRACTION, place - floor)
-
-
-@triton.jit
-def _tally(bits, ok, prefix, shift):
-    """Count the digit at `shift` of the numbers whose higher digits are `prefix`."""
-    return tl.histogram((bits >> shift) & (BINS - 1), BINS, mask=ok & (((bits >> shift) >> 8) == prefix))
+    tl.store(estimates + matrix * ESTIMATE_COLUMNS + FRACTION, fraction)
 
 
 @triton.jit
 def _digit_anew(
-    table, constants, search, matrix, start, left, prefix, shift, tally, least,
-    LAST: tl.constexpr, ALIGNED: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr,
+    table, constants, search, matrix, start, left, prefix, shift, counts, least,
+    KIND: tl.constexpr, LAST: tl.constexpr, ALIGNED: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Count a digit of the magnitudes of a tile's u inside the bracket, with u made anew from the moments."""
+    """Count a digit of the magnitudes of a tile's u inside the bracket, with u made anew from the buffers."""
     if ALIGNED:
         left = left // 4 * 4  # as it is: the compiler now sees that no vector is cut
     row = constants + matrix * CONSTANT_COLUMNS
-    a, b = tl.load(row + A), tl.load(row + B)
-    m_at, v_at = address_of(table, matrix, M, start), address_of(table, matrix, V, start)
+    m_at = address_of(table, matrix, M, start)
+    if KIND == ADAM:
+        a, b, other = tl.load(row + A), tl.load(row + B), address_of(table, matrix, V, start)
+    else:
+        a, b = tl.load(row + OF_MOMENTUM), tl.load(row + OF_GRADIENT)
+        other = address_of(table, matrix, G, start)
     low = tl.load(search + matrix * SEARCH_COLUMNS + LOW).to(tl.int32)
     high = tl.load(search + matrix * SEARCH_COLUMNS + HIGH).to(tl.int32)
     for k in range(0, TILE, BLOCK):
         offsets = k + tl.arange(0, BLOCK)
         ok = offsets < left
-        m = tl.load(at(m_at, offsets, ALIGNED), ok, 0.0)
-        v = tl.load(at(v_at, offsets, ALIGNED), ok, 0.0)
-        bits = magnitude(direction(m, v, a, b))
+        x = tl.zeros((BLOCK,), tl.float32)  # the gradient, or the second moment
+        m = x
+        if KIND != GRADIENT:
+            m = tl.load(at(m_at, offsets, ALIGNED), ok, 0.0)
+        if KIND != MOMENTUM:
+            x = tl.load(at(other, offsets, ALIGNED), ok, 0.0)
+        if KIND == ADAM:
+            bits = magnitude(direction(m, x, a, b))
+        else:
+            bits = magnitude(blend(m, x, a, b, KIND))
         ok = ok & (bits >= low) & (bits < high)
-        tally += _tally(bits, ok, prefix, shift)
+        counts += tally(bits, ok, prefix, shift)
         if LAST:
-            least = tl.minimum(least, tl.where(ok & ((bits >> 8) > prefix), bits, LARGEST))
-    return tally, least
+            least = least_beyond(least, bits, ok, prefix)
+    return counts, least
 
 
 @triton.jit(do_not_specialize=["shift"])
 def digit(
     table, constants, tiles, search, histogram, kept, kept_counts, shift,
-    LAST: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr, ROOM: tl.constexpr,
+    KIND: tl.constexpr, LAST: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr, ROOM: tl.constexpr,
 ):  # fmt: skip
     """Add this tile's counts of the digit at `shift` to its matrix's histogram, of what the chosen bins hold so far.
 
@@ -110,7 +129,7 @@ def digit(
     """
     matrix, start, left = own_tile(table, tiles, TILE)
     prefix = tl.load(search + matrix * SEARCH_COLUMNS + PREFIX).to(tl.int32)
-    tally = tl.zeros((BINS,), tl.int32)
+    counts = tl.zeros((BINS,), tl.int32)
     least = tl.full((BLOCK,), LARGEST, tl.int32)
     size = tl.load(kept_counts + tl.program_id(0))
     if (tl.load(search + matrix * SEARCH_COLUMNS + IS_HIT) != 0) & (size <= ROOM):
@@ -119,61 +138,44 @@ def digit(
             offsets = k + tl.arange(0, BLOCK)
             ok = offsets < size
             bits = tl.load(room + offsets, ok, 0)
-            tally += _tally(bits, ok, prefix, shift)
+            counts += tally(bits, ok, prefix, shift)
             if LAST:
-                least = tl.minimum(least, tl.where(ok & ((bits >> 8) > prefix), bits, LARGEST))
+                least = least_beyond(least, bits, ok, prefix)
     elif is_aligned(table, matrix, left):
-        tally, least = _digit_anew(
-            table, constants, search, matrix, start, left, prefix, shift, tally, least, LAST, True, TILE, BLOCK
+        counts, least = _digit_anew(
+            table, constants, search, matrix, start, left, prefix, shift, counts, least, KIND, LAST, True, TILE, BLOCK
         )
     else:
-        tally, least = _digit_anew(
-            table, constants, search, matrix, start, left, prefix, shift, tally, least, LAST, False, TILE, BLOCK
+        counts, least = _digit_anew(
+            table, constants, search, matrix, start, left, prefix, shift, counts, least, KIND, LAST, False, TILE, BLOCK
         )
-    tl.atomic_add(histogram + matrix * BINS + tl.arange(0, BINS), tally.to(tl.int64), mask=tally > 0, sem="relaxed")
+    tl.atomic_add(histogram + matrix * BINS + tl.arange(0, BINS), counts.to(tl.int64), mask=counts > 0, sem="relaxed")
     if LAST:
         tl.atomic_min(search + matrix * SEARCH_COLUMNS + BEYOND, tl.min(least, 0).to(tl.int64), sem="relaxed")
 
 
 @triton.jit
-def choose(table, search, histogram, estimates, q, multiples, thresholds, LAST: tl.constexpr):
+def choose(totals, search, histogram, estimates, q, multiples, thresholds, LAST: tl.constexpr):
     """Go into the bin that holds the rank, and leave the histogram empty for the next digit.
 
     With LAST: write the quantile, `multiples` times it to `thresholds`, and the bracket of the next step.
     """
     matrix = tl.program_id(0)
     row = search + matrix * SEARCH_COLUMNS
-    bins = tl.arange(0, BINS)
-    counts = tl.load(histogram + matrix * BINS + bins)
-    tl.store(histogram + matrix * BINS + bins, tl.zeros((BINS,), tl.int64))
-    rank, prefix = tl.load(row + RANK), tl.load(row + PREFIX).to(tl.int32)
-    mine = tl.sum((tl.cumsum(counts, 0) <= rank).to(tl.int32), 0)
-    rank -= tl.sum(tl.where(bins < mine, counts, 0), 0)
+    prefix = tl.load(row + PREFIX).to(tl.int32)
+    counts, mine, rank = enter_bin(histogram + matrix * BINS, tl.load(row + RANK))
     found = (prefix << 8) | mine
     tl.store(row + RANK, rank)
     tl.store(row + PREFIX, found.to(tl.int64))
     if LAST:
-        n = tl.load(table + matrix * TABLE_COLUMNS + N)
-        size = tl.sum(tl.where(bins == mine, counts, 0), 0)
-        near = tl.min(tl.where((bins > mine) & (counts > 0), bins, BINS), 0)
-        next_up = tl.where(near < BINS, (prefix << 8) | near, tl.load(row + BEYOND).to(tl.int32))
-        next_up = tl.where((rank + 1 < size) | (next_up == LARGEST), found, next_up)
-        value = _between(found, next_up, tl.load(estimates + matrix * ESTIMATE_COLUMNS + FRACTION))
+        n = tl.load(totals + matrix)
+        next_up = next_statistic(counts, mine, rank, prefix, tl.load(row + BEYOND).to(tl.int32))
+        fraction = tl.load(estimates + matrix * ESTIMATE_COLUMNS + FRACTION)
+        value = interpolate(number(found, FP32), number(next_up, FP32), fraction)
         value = tl.where(tl.load(row + TOP) > INFINITY, float("nan"), value)
         value = tl.where(n > 0, value, 0.0)
         tl.store(thresholds + matrix, (tl.load(multiples + matrix) * value.to(tl.float64)).to(tl.float32))
         _follow(row, estimates + matrix * ESTIMATE_COLUMNS, value, tl.load(q) >= OPEN)
-
-
-@triton.jit
-def _between(found, next_up, t):
-    """Interpolate between two order statistics given as bit patterns, as quantiles.order.interpolate does."""
-    lower = found.to(tl.float32, bitcast=True).to(tl.float64)
-    upper = next_up.to(tl.float32, bitcast=True).to(tl.float64)
-    step = upper - lower
-    between = tl.where(t < 0.5, lower + step * t, upper - step * (1 - t))
-    between = tl.where(next_up == INFINITY, upper, between)
-    return tl.where((found == next_up) | (t == 0), lower, between).to(tl.float32)
 
 
 @triton.jit

@@ -10,6 +10,7 @@ from torch import Tensor
 from ...clip import Clip
 from ..finite import propagated
 from ..groups import Group, ParameterState, layout_of
+from ..kernels.plan import FusedStep
 from ..staged import Staged
 from .method import Method, chosen, defaults_of, register
 from .muon import MuonMethod
@@ -20,6 +21,7 @@ class AdaMuonMethod(MuonMethod):
 
     name: ClassVar[str] = "adamuon"
     buffers: ClassVar[tuple[str, ...]] = ("momentum_buffer", "exp_avg_sq")
+    kernel: ClassVar[type[FusedStep] | None] = None  # Muon's does not know the second moment
 
     def options(self) -> Group:
         return {**super().options(), "adjust_lr_fn": "none", "pre": None, **defaults_of(AdaMuon.__init__)}

@@ -11,9 +11,10 @@ from ...clip import Clip, smooth
 from ..bias_correction import bias_corrections
 from ..capture import place_counter_
 from ..direction import Direction
+from ..foreach import batchable
 from ..groups import Group, ParameterState, check_torch_flags, clips
 from ..kernels.adamw import FusedAdamW
-from ..kernels.backends import backend_for
+from ..kernels.backends import load_backends
 from ..kernels.cpu import load_library
 from ..staged import Staged
 from .method import Method, chosen, defaults_of, register
@@ -35,11 +36,9 @@ class AdamWMethod(Method):
         if not group["eps"] >= 0:
             raise ValueError(f"eps must be >= 0, got {group['eps']}")
         if group["fused"]:
-            devices = {p.device.type for p in group["params"]}
-            if "cpu" in devices:
+            if any(p.is_cpu for p in group["params"]):
                 load_library()  # compiles here, not in the first step, and says so where there is no compiler
-            for device in sorted(devices):
-                backend_for(device)  # warns here, not in the first step, where there is no kernel
+            load_backends(group["params"])
 
     def make_buffers_(self, w: Tensor, state: ParameterState, group: Group) -> None:
         place_counter_(state, w, group)
@@ -58,6 +57,21 @@ class AdamWMethod(Method):
         if group["amsgrad"]:
             torch.maximum(state["max_exp_avg_sq"], state["exp_avg_sq"], out=state["max_exp_avg_sq"])
 
+    def update_all_(self, gs: list[Tensor], ws: list[Tensor], states: list[ParameterState], group: Group) -> None:
+        if not batchable(gs):
+            super().update_all_(gs, ws, states, group)
+            return
+        for w, state in zip(ws, states, strict=True):
+            self.make_buffers_(w, state, group)
+        beta1, beta2 = group["betas"]
+        torch._foreach_add_([state["step"] for state in states], 1)
+        second = [state["exp_avg_sq"] for state in states]
+        torch._foreach_lerp_([state["exp_avg"] for state in states], gs, 1 - beta1)
+        torch._foreach_mul_(second, beta2)
+        torch._foreach_addcmul_(second, gs, gs, value=1 - beta2)
+        if group["amsgrad"]:
+            torch._foreach_maximum_([state["max_exp_avg_sq"] for state in states], second)
+
     def direction(self, g: Tensor | None, w: Tensor, state: ParameterState, group: Group) -> Direction:
         step = state["step"]
         on_host = not torch.compiler.is_compiling() and not (group["capturable"] and step.device == w.device)
@@ -73,6 +87,24 @@ class AdamWMethod(Method):
             return Direction(state["exp_avg"], torch.addcmul(offset, second.sqrt(), factor))
         denominator = second.sqrt().div_(root_bias2).add_(group["eps"])
         return Direction(state["exp_avg"], denominator, divisor=bias1)
+
+    def directions(
+        self, gs: list[Tensor], ws: list[Tensor], states: list[ParameterState], group: Group
+    ) -> list[Direction]:
+        if group["capturable"] or not batchable(ws):  # a capturable step reads no counter on the host
+            return super().directions(gs, ws, states, group)
+        (beta1, beta2), steps = group["betas"], [state["step"].item() for state in states]
+        bias1 = [1 - beta1**step for step in steps]
+        root_bias2 = [(1 - beta2**step) ** 0.5 for step in steps]
+        # On a device the first bias goes into the denominator of what is clipped, as in `direction`.
+        folded = [b if on_device(w) and clips(group, "post", w) else 1.0 for b, w in zip(bias1, ws, strict=True)]
+        kind = "max_exp_avg_sq" if group["amsgrad"] else "exp_avg_sq"
+        denominators = list(torch._foreach_sqrt([state[kind] for state in states]))
+        torch._foreach_div_(denominators, [root / f for root, f in zip(root_bias2, folded, strict=True)])
+        torch._foreach_add_(denominators, [group["eps"] * f for f in folded])
+        divisors = [b / f for b, f in zip(bias1, folded, strict=True)]
+        parts = zip([state["exp_avg"] for state in states], denominators, divisors, strict=True)
+        return [Direction(m, denominator, divisor=divisor) for m, denominator, divisor in parts]
 
     def can_direct(self, g: Tensor | None, state: ParameterState, group: Group) -> bool:
         return "exp_avg" in state

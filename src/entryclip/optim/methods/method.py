@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
+from ..batches import batches
 from ..direction import Direction
+from ..foreach import multiply_all_
 from ..groups import Group, ParameterState, name_in
 
 if TYPE_CHECKING:
@@ -84,6 +86,31 @@ class Method(ABC):
         """Tell whether `direction` can be called: the buffers exist, and the gradient where it is read."""
         return "momentum_buffer" in state and (g is not None or not group["nesterov"])
 
+    # The same for the parameters of a batch. A method may override these with functions over lists of tensors that give
+    # the same bits; a subclass that changes one of the functions above, and not this one, has the loop over it again.
+
+    def update_all_(self, gs: list[Tensor], ws: list[Tensor], states: list[ParameterState], group: Group) -> None:
+        """Do `update_` for each parameter."""
+        for g, w, state in zip(gs, ws, states, strict=True):
+            self.update_(g, w, state, group)
+
+    def directions(
+        self, gs: list[Tensor], ws: list[Tensor], states: list[ParameterState], group: Group
+    ) -> list[Direction]:
+        """Return the `direction` of each parameter."""
+        return [self.direction(g, w, state, group) for g, w, state in zip(gs, ws, states, strict=True)]
+
+    def decay_all_(self, ws: list[Tensor], group: Group) -> None:
+        """Do `decay_` for each parameter."""
+        if self.decays(group):
+            multiply_all_(ws, 1 - group["lr"] * group["weight_decay"], capturable=group["capturable"])
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for single, together in _TOGETHER.items():
+            if single in vars(cls) and together not in vars(cls):
+                setattr(cls, together, _loop_over(single))
+
     def sign(self, m: Tensor, group: Group) -> Tensor:
         """Return the matrix sign of each matrix of `m`, of shape (..., rows, columns), for a method that has one."""
         raise NotImplementedError(f"{self} has no matrix sign")
@@ -95,14 +122,18 @@ class Method(ABC):
         """Return the update that the matrix sign `o` gives; by default `o` itself. Nothing is changed."""
         return o
 
+    def decays(self, group: Group) -> bool:
+        """Tell whether the weights decay apart from the direction (decoupled weight decay)."""
+        return bool(group["weight_decay"] != 0)
+
     def decay_(self, w: Tensor, group: Group) -> None:
         """Apply decoupled weight decay, which is never clipped."""
-        if group["weight_decay"] != 0:
+        if self.decays(group):
             w.mul_(1 - group["lr"] * group["weight_decay"])
 
     def batches(self, params: list[Tensor], group: Group) -> Iterator[list[Tensor]]:
-        """Yield the parameters in the batches that are stepped together: by default one by one."""
-        yield from ([p] for p in params)
+        """Yield the parameters in the batches that are stepped together, each of a bounded number of entries."""
+        yield from batches(params)
 
     def __str__(self) -> str:
         return self.name
@@ -119,6 +150,19 @@ class Method(ABC):
 
     def __deepcopy__(self, memo: object) -> "Method":
         return self  # an object without state: copies of an optimizer share it
+
+
+_TOGETHER = {"update_": "update_all_", "direction": "directions", "decay_": "decay_all_"}
+
+
+def _loop_over(single: str) -> Callable[..., list[Any]]:
+    """Return the function that calls a method's function `single` for each parameter of a batch."""
+
+    def each(self: Method, *arguments: Any) -> list[Any]:
+        *lists, group = arguments
+        return [getattr(self, single)(*one, group) for one in zip(*lists, strict=True)]
+
+    return each
 
 
 METHODS: dict[str, Method] = {}  # by the name that a param group may use

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -11,16 +11,20 @@ from torch import Tensor
 from ...arrays import on_device
 from ...clip import Clip, smooth
 from ...dtensor import is_dtensor, shard_count
-from ...matrix.iterations import NEWTON_SCHULZ
-from ...matrix.sign import msign
+from ...matrix.iterations import NEWTON_SCHULZ, Quintic
+from ...matrix.sign import iteration_dtype, msign, sign_of_unit
 from ...operators import global_clip
+from ..batches import CACHED_ENTRIES, DEVICE_ENTRIES, cut
 from ..direction import Direction
+from ..foreach import batchable
 from ..groups import Group, ParameterState, layout_of
+from ..kernels.backends import load_backends
+from ..kernels.momentum import FusedMuon
+from ..kernels.plan import FusedStep
 from ..staged import Staged
 from .method import Method, chosen, defaults_of, register
 
-_STACK = 1 << 26  # entries whose matrix signs are taken together on a device: 256 MB in fp32, few launches
-_CACHED = 1 << 17  # the same on a CPU, which gains nothing from a stack that leaves its cache
+_STACK = DEVICE_ENTRIES  # entries whose matrix signs are taken together on a device: 256 MB in fp32, few launches
 
 
 class MuonMethod(Method):
@@ -29,6 +33,7 @@ class MuonMethod(Method):
     name: ClassVar[str] = "muon"
     buffers: ClassVar[tuple[str, ...]] = ("momentum_buffer",)
     has_sign: ClassVar[bool] = True
+    kernel: ClassVar[type[FusedStep] | None] = FusedMuon
 
     def options(self) -> Group:
         return defaults_of(Muon.__init__)
@@ -48,6 +53,8 @@ class MuonMethod(Method):
             raise ValueError(
                 f"ns_steps must be from 1 to 99 and ns_coefficients three numbers, got {steps} and {coefficients}"
             )
+        if group["fused"]:
+            load_backends(group["params"])
         for stage in ("pre", "post"):
             if group[stage] is not None and group[stage].operator is global_clip:
                 effect = "shrinks the orthogonalised update" if stage == "post" else "is undone by the matrix sign"
@@ -56,22 +63,55 @@ class MuonMethod(Method):
             if p.ndim < 2:
                 raise ValueError(f"Muon takes matrices, got a parameter of shape {tuple(p.shape)}: use AdamW for it")
 
-    def update_(self, g: Tensor, w: Tensor, state: ParameterState, group: Group) -> None:
+    def make_buffers_(self, w: Tensor, state: ParameterState, group: Group) -> None:
         if "momentum_buffer" not in state:
-            state["momentum_buffer"] = torch.zeros_like(g, memory_format=torch.preserve_format)
+            state["momentum_buffer"] = torch.zeros_like(w, memory_format=torch.preserve_format)
+
+    def update_(self, g: Tensor, w: Tensor, state: ParameterState, group: Group) -> None:
+        self.make_buffers_(g, state, group)
         state["momentum_buffer"].lerp_(g, 1 - group["momentum"])
+
+    def update_all_(self, gs: list[Tensor], ws: list[Tensor], states: list[ParameterState], group: Group) -> None:
+        buffers = [state["momentum_buffer"] for state in states if "momentum_buffer" in state]
+        if len(buffers) < len(gs) or not batchable(gs):
+            super().update_all_(gs, ws, states, group)
+            return
+        torch._foreach_lerp_(buffers, gs, 1 - group["momentum"])
 
     def direction(self, g: Tensor | None, w: Tensor, state: ParameterState, group: Group) -> Direction:
         m = state["momentum_buffer"]
         if group["nesterov"]:
             assert g is not None
             m = g.lerp(m, group["momentum"])
+        return self._scaled(m, w, group)
+
+    def directions(
+        self, gs: list[Tensor], ws: list[Tensor], states: list[ParameterState], group: Group
+    ) -> list[Direction]:
+        if not batchable(gs) or not group["nesterov"]:
+            return super().directions(gs, ws, states, group)
+        ms = torch._foreach_lerp(gs, [state["momentum_buffer"] for state in states], group["momentum"])
+        return [self._scaled(m, w, group) for m, w in zip(ms, ws, strict=True)]
+
+    def _scaled(self, m: Tensor, w: Tensor, group: Group) -> Direction:
+        """Return the direction with the factor by which the group scales a matrix of this shape."""
+        return Direction(m, scale=self.scale(w, group), fresh=group["nesterov"])
+
+    def scale(self, w: Tensor, group: Group) -> float:
+        """Return the factor of `adjust_lr_fn` for a parameter."""
         rows, columns = layout_of(group).shape(w.shape)[-2:]
-        return Direction(m, scale=_SCALES[group["adjust_lr_fn"]](rows, columns), fresh=group["nesterov"])
+        return _SCALES[group["adjust_lr_fn"]](rows, columns)
 
     def sign(self, m: Tensor, group: Group) -> Tensor:
-        own_steps = (tuple(group["ns_coefficients"]),) * group["ns_steps"]
-        return msign(m, own_steps if group["sign"] == "newton_schulz" else group["sign"], dtype=group["precision"])
+        return msign(m, _sign_algorithm(group), dtype=group["precision"])
+
+    def unit_dtype(self, w: Tensor, group: Group) -> torch.dtype:
+        """Return the dtype that `sign_of_unit` should be given matrices of the fp32 parameter `w` in."""
+        return iteration_dtype(w, _sign_algorithm(group), group["precision"])
+
+    def sign_of_unit(self, unit: Tensor, group: Group) -> Tensor:
+        """Return the matrix sign of matrices that have been divided by their Frobenius norm."""
+        return sign_of_unit(unit, _sign_algorithm(group))
 
     def batches(self, params: list[Tensor], group: Group) -> Iterator[list[Tensor]]:
         """Yield parameters together whose matrices are alike, in stacks of bounded size.
@@ -95,16 +135,13 @@ def _stacks(params: list[Tensor]) -> Iterator[list[Tensor]]:
         size = shard_count(params[0])
         yield from (params[i : i + size] for i in range(0, len(params), size))
         return
-    limit = _STACK if on_device(params[0]) else min(_STACK, _CACHED)
-    stack: list[Tensor] = []
-    room = limit
-    for p in params:
-        if stack and p.numel() > room:
-            yield stack
-            stack, room = [], limit
-        stack.append(p)
-        room -= p.numel()
-    yield stack
+    yield from cut(params, _STACK if on_device(params[0]) else min(_STACK, CACHED_ENTRIES))
+
+
+def _sign_algorithm(group: Group) -> str | Sequence[Quintic]:
+    """Return what `msign` calls its method: the group's own Newton-Schulz steps, or the name of another algorithm."""
+    own_steps = (tuple(group["ns_coefficients"]),) * group["ns_steps"]
+    return own_steps if group["sign"] == "newton_schulz" else group["sign"]
 
 
 def _original(rows: int, columns: int) -> float:
@@ -133,7 +170,8 @@ class Muon(Staged):
     `adjust_lr_fn` scales the update: "original" (or None) by sqrt(max(1, rows/columns)), "match_rms_adamw", the
     paper's, by 0.2 sqrt(max(rows, columns)), "none" not at all. `sign` names the algorithm of the matrix sign, as in
     `entryclip.msign`, and `precision` the dtype of its iterations (default: by device). `eps` is there for torch's
-    sake: no gradient is too small. Parameters of more than two dimensions are batches of matrices.
+    sake: no gradient is too small. Parameters of more than two dimensions are batches of matrices. `fused` lets kernels
+    on a GPU do what comes before the matrix sign; on a CPU the plain step is taken.
 
     >>> import torch
     >>> w = torch.nn.Parameter(torch.zeros(4, 4))
@@ -160,6 +198,7 @@ class Muon(Staged):
         sign: str = "newton_schulz",
         precision: torch.dtype | None = None,
         maximize: bool = False,
+        fused: bool = False,
         grad: Clip | None = None,
         pre: Clip | None = smooth(0.99),  # noqa: B008 - frozen
         post: Clip | None = None,

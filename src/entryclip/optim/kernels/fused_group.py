@@ -1,0 +1,284 @@
+"""The fused step of a param group, whichever method it follows: the plan, the thresholds, and what the kernel takes.
+
+The step is the plain path's in one pass over memory, or two. Two are needed where the threshold is a quantile of this
+step's direction. The first then keeps what lies around the last step's quantile and selects from that, which is exact.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...arrays import Array, cast, namespace
+from ...clip import Clip
+from ...dtensor import is_dtensor, is_sliced, local_shard, shard_groups
+from ...thresholds import QuantileRule, State, Step
+from ..capture import is_capturing
+from ..groups import Group, ParameterState, clips, layout_of
+from ..stages import stage_memory
+from .backends import backend_for
+from .binding import as_plain, bind, is_half_of, is_plain, is_readable, takes_gradient
+from .matrix_rows import MatrixRows, matrix_rows
+from .plan import (
+    OPERATORS,
+    AdamConstants,
+    Backend,
+    DirectionKind,
+    KernelPlan,
+    MomentumConstants,
+    ThresholdSource,
+)
+
+_OPTIONS = ("clip_vectors", "blocks", "transposed", "flatten", "nonfinite", "fp32_state", "capturable")
+
+
+class FusedGroup(ABC):
+    """The fused step of one param group. The plan is made at the first step and again when what it rests on changes."""
+
+    stage: ClassVar[str]  # whose clip the kernel applies
+    options: ClassVar[tuple[str, ...]] = ()  # further options that the plan depends on
+
+    def __init__(self) -> None:
+        self.rest: list[Tensor] = []
+        self._params: list[Tensor] = []
+        self._options: list[Any] = []
+        self._taken: list[int] = []
+        self._states: list[ParameterState] = []
+        self._plan = _empty_plan()
+        self._backend: Backend | None = None
+        self._memory: State = {}
+        self._rule: QuantileRule | None = None  # where there is something to clip
+        self._ones: Array = np.zeros(0)  # (clipped, 1, 1), in the library in which the rule computes
+        self._in_graphs: list[Any] = []  # captured graphs work in the memory of these
+
+    def bind(
+        self, params: list[Tensor], weights: list[Tensor], states: list[ParameterState], group: Group
+    ) -> list[int]:
+        """Make sure that the plan is that of these parameters; returns the positions of those it steps."""
+        if not self._fits(params, weights, states, group):
+            if is_capturing():
+                raise RuntimeError(
+                    "the fused step is not made for these parameters and options yet, which a CUDA graph cannot "
+                    "capture: take a step with the same ones, and with gradients for the same parameters, before"
+                )
+            self._release_memory()
+            self._params, self._options = params, self._plan_options(group)
+            self._make_plan(weights, states, group)
+        self._states = [states[i] for i in self._taken]  # also where a state is another object with the same tensors
+        return self._taken
+
+    @property
+    def takes_half(self) -> bool:
+        """Whether the kernel reads half gradients, and writes the half parameters whose fp32 copies are its weights."""
+        return self._backend is not None and self._plan.kind in self._backend.takes_half
+
+    def step_(self, gradients: list[Tensor], group: Group) -> None:
+        """Step the bound parameters with these gradients, one for each."""
+        plan = self._plan
+        if self._backend is None or not plan.bindings:
+            return
+        half = self.takes_half
+        pairs = zip(gradients, plan.bindings, strict=True)
+        plan.gradients = [as_plain(local_shard(g), each.w, half) for g, each in pairs]
+        plan.constants = self._constants(group)
+        when = Step(lr=group["lr"] if plan.is_capturable else float(group["lr"]))
+        if self._rule is not None:
+            self._set_thresholds(self._rule, when)
+        if is_capturing():
+            self._in_graphs.append((self._backend, self._memory, self._ones))
+        quantiles = self._backend.run(plan)
+        if self._rule is not None and self._awaits(self._rule):
+            self._finish(self._rule, when, quantiles)
+        plan.gradients = []  # else they would outlive `zero_grad`
+
+    @abstractmethod
+    def _kind(self, group: Group) -> DirectionKind:
+        """Return how the directions of this group are made."""
+
+    @abstractmethod
+    def _buffers(self, group: Group) -> tuple[str, ...]:
+        """Return the keys in the optimizer's state of the buffers that the kernel works on."""
+
+    @abstractmethod
+    def _constants(self, group: Group) -> Sequence[AdamConstants | MomentumConstants]:
+        """Return the numbers of this step, one tuple for each bound parameter or a single one for all."""
+
+    def _supports(self, p: Tensor, w: Tensor, state: ParameterState, group: Group, backend: type[Backend]) -> bool:
+        """Tell whether a backend knows this case: contiguous fp32, whole or in slices, a clip by quantile or number."""
+        if self._kind(group) not in backend.kinds or not w.numel():
+            return False
+        if is_dtensor(w) and not (is_sliced(w) and group["blocks"] == 1):
+            return False
+        here, own = local_shard(w), local_shard(p)
+        buffers = [local_shard(state.get(key)) for key in self._buffers(group)]
+        if not is_readable(here) or not is_plain(here):
+            return False
+        if any(t is None or not is_plain(t) or t.device != here.device for t in buffers):
+            return False
+        if not takes_gradient(p, group) or (p is not w and not is_half_of(own, here)):
+            return False
+        return self._knows_clip(w, group, backend)
+
+    def _knows_clip(self, w: Tensor, group: Group, backend: type[Backend]) -> bool:
+        """Tell whether a backend can apply the stage's clip, if there is one, to the matrices of `w`."""
+        if not clips(group, self.stage, w):
+            return True
+        clip: Clip = group[self.stage]
+        if clip.operator not in OPERATORS or not isinstance(clip.rule, QuantileRule):
+            return False
+        if clip.preserve_rms and (self._kind(group) not in backend.preserves_rms or shard_groups(w)):
+            return False  # the sums of squares are those of one process
+        return layout_of(group).is_contiguous()
+
+    def _rows(self, w: Tensor, group: Group) -> MatrixRows:
+        """Return the matrices of a parameter that are worked on one by one."""
+        return matrix_rows(w, layout_of(group) if clips(group, self.stage, w) else None)
+
+    def _sorted(self, supported: list[int], weights: list[Tensor], group: Group) -> list[int]:
+        """Return the positions of the supported parameters in the order of the plan, the clipped ones first."""
+        return sorted(supported, key=lambda i: not clips(group, self.stage, weights[i]))
+
+    def _plan_options(self, group: Group) -> list[Any]:
+        """Return the values that the plan depends on, to be compared by identity."""
+        return [self._kind(group), *(group[name] for name in (self.stage, *_OPTIONS, *self.options))]
+
+    def _fits(self, params: list[Tensor], weights: list[Tensor], states: list[ParameterState], group: Group) -> bool:
+        """Tell whether the plan of the last step serves this one."""
+        if len(params) != len(self._params) or any(a is not b for a, b in zip(params, self._params, strict=True)):
+            return False
+        if any(a is not b for a, b in zip(self._plan_options(group), self._options, strict=True)):
+            return False
+        if any(not takes_gradient(params[i], group) for i in self._taken):
+            return False
+        bound = zip(self._taken, self._plan.bindings, strict=True)
+        return all(each.holds(local_shard(params[i]), local_shard(weights[i]), states[i]) for i, each in bound)
+
+    def _make_plan(self, weights: list[Tensor], states: list[ParameterState], group: Group) -> None:
+        """Put the matrices of all supported parameters into one table, the clipped ones first."""
+        device = next((w.device for w in weights if backend_for(w.device.type)), None)
+        backend = backend_for(device.type) if device is not None else None
+        supported: list[int] = []
+        over: list[Any] = []
+        if backend is not None:
+            here = [i for i, w in enumerate(weights) if w.device == device]
+            supported = [i for i in here if self._supports(self._params[i], weights[i], states[i], group, backend)]
+            supported, over = _of_same_processes(supported, weights, group, self.stage, backend)
+        chosen = set(supported)
+        self.rest = [p for i, p in enumerate(self._params) if i not in chosen]
+        self._taken = self._sorted(supported, weights, group)
+        self._backend, self._memory, self._plan, self._rule = None, {}, _empty_plan(), None
+        if backend is None or not self._taken:
+            return
+        taken = [weights[i] for i in self._taken]
+        rows = [self._rows(w, group) for w in taken]
+        counts = [len(each.size) for each in rows]
+        owner = np.repeat(np.arange(len(taken)), counts)
+        clipped = [w for w in taken if clips(group, self.stage, w)]
+        self._states = [states[i] for i in self._taken]
+        views = self._gather_memory(clipped, counts, group, backend.uses_torch)
+        keys, own = self._buffers(group), [local_shard(self._params[i]) for i in self._taken]
+        parts = zip(own, map(local_shard, taken), self._states, views, strict=True)
+        bindings = [bind(p, w, state, keys, memory) for p, w, state, memory in parts]
+        start, size = (np.concatenate(column) for column in ([r.start for r in rows], [r.size for r in rows]))
+        self._plan = KernelPlan(
+            bindings, owner, start, size, sum(counts[: len(clipped)]), over=over, kind=self._kind(group)
+        )
+        self._plan.is_capturable = backend.uses_torch and group["capturable"]
+        self._plan.total = np.repeat([each.total for each in rows], counts)[: self._plan.clipped]
+        if clipped:
+            clip: Clip = group[self.stage]
+            rule = clip.rule
+            assert isinstance(rule, QuantileRule)
+            self._rule, self._plan.operator, self._plan.q = rule, OPERATORS[clip.operator], rule.level
+            self._plan.preserve_rms = clip.preserve_rms
+            self._ones = np.ones((self._plan.clipped, 1, 1), np.float32)
+            if backend.uses_torch and (rule.has_memory or self._plan.is_capturable):
+                self._ones = torch.from_numpy(self._ones).to(device)
+        self._plan.propagate = group["nonfinite"] == "propagate"
+        self._backend = backend(self._plan)
+
+    def _gather_memory(self, clipped: list[Tensor], counts: list[int], group: Group, uses_torch: bool) -> list[State]:
+        """Join the rule's memory of all clipped matrices into one array per key, and return each parameter's views.
+
+        The views go into the optimizer's state. The arrays are those of the backend: the rules are the same in all
+        libraries.
+        """
+        states = self._states
+        views: list[State] = [{} for _ in states]
+        stage, clip = self.stage, group[self.stage]
+        if not clipped or not clip.has_memory:
+            return views
+        layout = layout_of(group)
+        own = [stage_memory(stage, layout.matrices(w), state, clip) for w, state in zip(clipped, states, strict=False)]
+        for key in own[0]:
+            together = torch.cat([each[key].reshape(-1, 1, 1) for each in own])
+            parts = torch.split(together, counts[: len(clipped)])
+            for view, state, each, part in zip(views, states, own, parts, strict=False):
+                view[f"{stage}_{key}"] = state[f"{stage}_{key}"] = part.view(each[key].shape)
+            self._memory[key] = together if uses_torch else together.numpy()
+        return views
+
+    def _release_memory(self) -> None:
+        """Give each parameter of the old plan a copy of its memory: a view would keep the memory of all of them."""
+        for state, each in zip(self._states, self._plan.bindings, strict=True):
+            for key, view in each.memory.items():
+                kept = state.get(key)
+                if kept is not None and kept is view:
+                    state[key] = kept.clone()
+
+    def _set_thresholds(self, rule: QuantileRule, when: Step) -> None:
+        """Write down each clipped matrix's threshold, as far as the rule can tell it before the data is seen."""
+        plan, ones = self._plan, self._ones
+        known = _per_matrix(rule.threshold_is_known(self._memory), ones) != 0
+        plan.multiple = plan.threshold = _per_matrix(rule.threshold(ones, self._memory, when)[0], ones)
+        later = ThresholdSource.AWAITED if self._awaits(rule) else ThresholdSource.PROPORTIONAL
+        plan.source = namespace(ones).where(known, int(ThresholdSource.KNOWN), int(later))
+
+    def _awaits(self, rule: QuantileRule) -> bool:
+        """Tell whether the rule makes thresholds once the walk is over: to remember quantiles, or on the device.
+
+        A clip that keeps the root mean square moves no matrix in the first walk.
+        """
+        later = rule.level is not None or self._plan.preserve_rms
+        return rule.has_memory or (later and isinstance(self._ones, Tensor))
+
+    def _finish(self, rule: QuantileRule, when: Step, quantiles: Array) -> None:
+        """Give the quantiles to the rule, and move the matrices that waited for their threshold."""
+        asked = cast(quantiles, self._ones.dtype).reshape(-1, 1, 1)
+        thresholds, memory = rule.threshold(asked, self._memory, when)
+        assert self._backend is not None
+        self._backend.move(self._plan, _per_matrix(thresholds, self._ones))
+        for key, value in memory.items():
+            self._memory[key][...] = value
+
+
+def _of_same_processes(
+    places: list[int], weights: list[Tensor], group: Group, stage: str, backend: type[Backend]
+) -> tuple[list[int], list[Any]]:
+    """Leave out clipped parameters whose quantiles need other processes than the others'; returns also these groups.
+
+    A threshold that does not depend on the data needs none.
+    """
+    clipped = [i for i in places if clips(group, stage, weights[i])]
+    if not any(is_dtensor(weights[i]) for i in clipped) or group[stage].rule.level is None:
+        return places, []
+    groups = {i: shard_groups(weights[i]) for i in clipped}
+    over = next((each for each in groups.values() if each), []) if backend.spans_processes else []
+    left_out = {i for i in clipped if groups[i] != over}
+    return [i for i in places if i not in left_out], over
+
+
+def _per_matrix(x: Any, ones: Array) -> Array:
+    """Return `x`, one value or one per matrix, as a vector of one per matrix, in the library of `ones`."""
+    if isinstance(ones, np.ndarray):
+        return np.broadcast_to(np.asarray(x, np.float64).ravel(), (len(ones),))
+    x = x if isinstance(x, Tensor) else torch.full_like(ones, float(x))
+    return x.reshape(-1).expand(len(ones))
+
+
+def _empty_plan() -> KernelPlan:
+    none = np.zeros(0, np.int64)
+    return KernelPlan([], none, none, none, 0)
