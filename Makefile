@@ -12,8 +12,7 @@ test: .venv/.dev  ## the test suite, the README's and the docstrings' examples a
 	$(BIN)/python -m pytest -n 2
 
 bench: .venv/.dev  ## speed, as ratios measured side by side, with the results asserted
-	$(BIN)/entryclip bench --quick
-	$(BIN)/python -m benchmarks
+	$(BIN)/entryclip bench all --json out/benchmarks.json
 
 lint: .venv/.dev
 	$(BIN)/ruff format --check .

@@ -1,1 +1,1 @@
-"""Speed as ratios, measured side by side in one run, with the results asserted: `python -m benchmarks`."""
+"""The tables of the README and docs, written from the rows under results/: `python -m benchmarks.table`."""

@@ -2,10 +2,12 @@
 
 import json
 
+import pytest
 import torch
 
 from entryclip.cli import main
 from entryclip.lab.bench import proofs
+from entryclip.lab.bench.parts import check_parts
 from entryclip.lab.bench.timing import Result
 
 
@@ -13,12 +15,12 @@ def test_proofs_hold_here_and_are_saved(tmp_path, capsys):
     file = tmp_path / "bench.json"
     assert main(["bench", "--quick", "--json", str(file)]) == 0
     saved = json.loads(file.read_text())
-    assert [(proof["held"], proof["skipped"]) for proof in saved["proofs"]] == [*[(True, False)] * 6, (True, True)]
+    assert [(proof["held"], proof["skipped"]) for proof in saved["proofs"]] == [*[(True, False)] * 7, (True, True)]
     assert saved["proofs"][-1]["detail"] == "skipped: there are no CUDA graphs on a cpu"
     assert saved["rows"] == []
     last = capsys.readouterr().out.strip().splitlines()[-1]
     assert last.startswith("entryclip ")
-    assert "6 of 6 proofs hold; no times" in last
+    assert "7 of 7 proofs hold; no times" in last
 
 
 def test_a_wrong_quantile_is_found(monkeypatch):
@@ -54,3 +56,16 @@ def test_a_gpu_that_is_not_there(capsys):
 def test_limits():
     assert Result("a", 1.0, 2.0, False, "").kept
     assert not Result("a", 1.0, 2.0, True, "").kept
+
+
+def test_parts_by_name(tmp_path, capsys):
+    file = tmp_path / "bench.json"
+    main(["bench", "clip", "--json", str(file)])
+    names = [row["name"] for row in json.loads(file.read_text())["rows"]]
+    assert names[0] == "smooth(.995) over the paper's listing, 768 x 3072"
+    assert len(names) == 3
+    capsys.readouterr()
+    assert main(["bench", "nonsense"]) == 2
+    assert "unknown part 'nonsense': choose from steps, quantile" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="on a CPU only"):
+        check_parts(("clip",), "cuda")

@@ -17,15 +17,17 @@ if TYPE_CHECKING:
 
 Device = Annotated[str, arg(metavar="{cpu,cuda}")]
 T = TypeVar("T")
+Parts = Annotated[tuple[str, ...], arg(metavar="PART")]
 Json = Annotated[Path | None, arg(name="json", metavar="FILE")]
 
 
-def bench(device: Device = "cpu", quick: bool = False, json: Json = None) -> int:
+def bench(parts: Parts = ("steps",), /, device: Device = "cpu", quick: bool = False, json: Json = None) -> int:
     """Prove that the optimizers are right on this machine, then measure them beside torch's own.
 
     It needs no network and no data, and takes a few minutes. Exit code 1: a proof failed or a limit was not kept.
 
     Args:
+        parts: what to measure: steps (optimizer steps), or on a CPU other parts of the library by name, or all of them
         device: where to run: cpu, or cuda (which is also what torch calls AMD's GPUs)
         quick: only the proofs
         json: a file for all of it, to send with a report
@@ -35,10 +37,14 @@ def bench(device: Device = "cpu", quick: bool = False, json: Json = None) -> int
     check_choice("--device", device, ("cpu", "cuda"))
     if device == "cuda" and not torch.cuda.is_available():
         raise ValueError("--device cuda: torch sees no GPU here; install a CUDA or ROCm build of torch, or use cpu")
-    from ..lab.bench import proofs, steps
+    from ..lab.bench import proofs
+    from ..lab.bench.parts import check_parts, run
 
-    shown = [*_tracked("proofs", proofs.run(device), 7)]
-    measured = [] if quick else [*_tracked("times", steps.run(device), 8)]
+    chosen = check_parts(parts, device)
+    shown = [*_tracked("proofs", proofs.run(device), 8)]
+    measured = (
+        [] if quick else [line for part in _tracked("times", iter(chosen), len(chosen)) for line in run(part, device)]
+    )
     _show(shown, measured)
     if json is not None:
         _save(json, device, shown, measured)

@@ -1,5 +1,6 @@
 """Quantiles of |x|: against torch.quantile, against numpy's bare selection, and over sizes."""
 
+import functools
 import tracemalloc
 from collections.abc import Iterator
 
@@ -7,7 +8,8 @@ import numpy as np
 import torch
 
 import entryclip as ec
-from entryclip.lab.bench.timing import Result, milliseconds, side_by_side
+
+from .timing import Result, milliseconds, side_by_side
 
 Q = 0.995
 
@@ -67,7 +69,9 @@ def over_sizes() -> Iterator[Result]:
     cost = {}
     for bits in (16, 18, 20, 22, 24, 27):
         x = torch.randn(1 << bits, generator=torch.Generator().manual_seed(0))
-        seconds = side_by_side({"ours": lambda x=x: ec.quantile_abs(x, Q)}, rounds=21 if bits < 24 else 5)["ours"]
+        seconds = side_by_side({"ours": functools.partial(ec.quantile_abs, x, Q)}, rounds=21 if bits < 24 else 5)[
+            "ours"
+        ]
         cost[bits] = 1e9 * seconds / x.numel()
     detail = ", ".join(f"2^{bits}: {value:.2f}" for bits, value in cost.items()) + " ns per entry"
     yield Result("cost per entry, dearest size / cheapest", max(cost.values()) / min(cost.values()), 4, False, detail)

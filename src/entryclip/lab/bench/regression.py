@@ -1,5 +1,6 @@
 """Many regression runs in one tensor against one run at a time, on a subset of the grid, one thread each."""
 
+import functools
 import itertools
 from collections.abc import Iterator
 
@@ -7,10 +8,11 @@ import numpy as np
 import torch
 
 import entryclip as ec
-from entryclip.lab.bench.timing import Result, milliseconds, side_by_side
-from entryclip.lab.paper.regression.arms import Arm
-from entryclip.lab.paper.regression.descent import descend
-from entryclip.lab.paper.regression.problem import Problem, make_noise
+
+from ..paper.regression.arms import Arm
+from ..paper.regression.descent import descend
+from ..paper.regression.problem import Problem, make_noise
+from .timing import Result, milliseconds, side_by_side
 
 ARMS = [Arm("none"), Arm("hard", 0.9), Arm("smooth", 0.9), Arm("smooth", 0.99)]
 RATES = (0.01, 0.02, 0.05, 0.1)
@@ -29,8 +31,8 @@ def run() -> Iterator[Result]:
             np.testing.assert_allclose(together, one_by_one(problem, stage), rtol=1e-3)
             times = side_by_side(
                 {
-                    "together": lambda stage=stage: descend(problem, stage, ARMS, RATES, STEPS),
-                    "alone": lambda stage=stage: one_by_one(problem, stage),
+                    "together": functools.partial(descend, problem, stage, ARMS, RATES, STEPS),
+                    "alone": functools.partial(one_by_one, problem, stage),
                 },
                 rounds=3,
             )
@@ -46,11 +48,11 @@ def one_by_one(problem: Problem, stage: str) -> np.ndarray:
     losses = np.empty((len(ARMS), len(RATES), len(SEEDS)))
     for (i, arm), (j, lr), (k, seed) in itertools.product(enumerate(ARMS), enumerate(RATES), enumerate(SEEDS)):
         target, second = problem.target[k], problem.second[k]
-        clip = {"none": lambda g: g, "hard": ec.hard, "smooth": ec.smooth}[arm.method]
-        clip = clip(arm.setting) if arm.setting else clip
+        clip = {"hard": ec.hard, "smooth": ec.smooth}[arm.method](arm.setting) if arm.setting else None
         generator, w = torch.Generator().manual_seed(2 * seed + 1), torch.zeros(32, 32)
         for _ in range(STEPS):
-            g = clip((w - target) @ second + problem.noise.sample((32, 32), generator))
+            g = (w - target) @ second + problem.noise.sample((32, 32), generator)
+            g = g if clip is None else clip(g)
             w = w - lr * (ec.msign(g, "svd") if stage == "pre" else g)
         losses[i, j, k] = 0.5 * ((w - target) * ((w - target) @ second)).sum()
     return losses

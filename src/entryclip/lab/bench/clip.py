@@ -1,11 +1,14 @@
 """The whole clip as a user calls it, against the listing in the paper's appendix."""
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 
 import entryclip as ec
-from entryclip.lab.bench.timing import Result, milliseconds, side_by_side
+
+from .timing import Result, milliseconds, side_by_side
 
 
 def papers_listing(x: torch.Tensor, q: float) -> torch.Tensor:
@@ -33,11 +36,12 @@ def whole_clip() -> Iterator[Result]:
 def operator_alone() -> Iterator[Result]:
     """Against the formula as one would write it, which has none of the limits."""
     x, c = torch.randn(768, 3072, generator=torch.Generator().manual_seed(0)), torch.tensor(2.8)
-    for name, ours, formula in (
+    cases: tuple[tuple[str, Callable[..., Any], Callable[[], torch.Tensor]], ...] = (
         ("smooth_shrinkage", ec.smooth_shrinkage, lambda: x * torch.exp(-x.abs() / c)),
         ("hard_clip", ec.hard_clip, lambda: x.clamp(-c, c)),
-    ):
+    )
+    for name, ours, formula in cases:
         torch.testing.assert_close(ours(x, c), formula())
-        times = side_by_side({"formula": formula, "ours": lambda ours=ours: ours(x, c)}, rounds=21)
+        times = side_by_side({"formula": formula, "ours": functools.partial(ours, x, c)}, rounds=21)
         detail = f"{milliseconds(times['ours'])} against {milliseconds(times['formula'])}"
         yield Result(f"{name} / its bare formula, 768 x 3072", times["ours"] / times["formula"], 1.1, False, detail)

@@ -6,8 +6,9 @@ import numpy as np
 import torch
 
 import entryclip as ec
-from entryclip.diagnostics.null import closed_form
-from entryclip.lab.bench.timing import Result, milliseconds, side_by_side
+
+from ...diagnostics.null import closed_form
+from .timing import Result, milliseconds, side_by_side
 
 
 def run() -> Iterator[Result]:

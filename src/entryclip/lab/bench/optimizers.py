@@ -1,16 +1,18 @@
 """Optimizer steps on block matrices of GPT-2 small, with a fresh gradient each step, against torch's own."""
 
 import copy
+import functools
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 import entryclip as ec
-from entryclip.lab.bench import steps
-from entryclip.lab.bench.steps import parameters, stepper
-from entryclip.lab.bench.timing import Result, cost, gain, milliseconds, side_by_side
-from entryclip.optim.finite import seen_finite
+
+from ...optim.finite import seen_finite
+from . import steps
+from .steps import parameters, stepper
+from .timing import Result, cost, gain, milliseconds, side_by_side
 
 
 def run() -> Iterator[Result]:
@@ -23,7 +25,7 @@ def papers_adamw(params: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
 
     class Listing(torch.optim.Optimizer):
         @torch.no_grad()
-        def step(self, closure: Any = None) -> None:
+        def step(self, closure: Any = None) -> None:  # type: ignore[override]
             for p in self.param_groups[0]["params"]:
                 state = self.state[p]
                 if not state:
@@ -55,7 +57,7 @@ def check_fused_equals_plain(start: list[torch.nn.Parameter]) -> None:
     results = []
     for fused in (False, True):
         params = copy.deepcopy(start)
-        step = stepper(lambda p, fused=fused: ec.optim.AdamW(p, fused=fused), params)
+        step = stepper(functools.partial(ec.optim.AdamW, fused=fused), params)
         for _ in range(4):
             step()
         results.append(params)
@@ -76,7 +78,7 @@ def muon() -> Iterator[Result]:
     same = stepper(lambda p: torch.optim.Muon(p), results["torch"])
 
     def in_fp32() -> None:
-        torch.Tensor.bfloat16 = lambda x: x.clone()  # type: ignore[method-assign]
+        torch.Tensor.bfloat16 = lambda x: x.clone()  # type: ignore[method-assign, assignment]
         try:
             same()
         finally:

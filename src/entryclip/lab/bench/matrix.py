@@ -1,12 +1,14 @@
 """Matrix functions: the exact matrix sign against a batched SVD, the leading triplets against a full one."""
 
+import functools
 from collections.abc import Iterator
 
 import torch
 
 import entryclip as ec
-from entryclip.lab.bench.timing import Result, milliseconds, side_by_side
-from entryclip.matrix.iterations import iterate, minimax_quintics
+
+from ...matrix.iterations import iterate, minimax_quintics
+from .timing import Result, milliseconds, side_by_side
 
 
 def run() -> Iterator[Result]:
@@ -40,7 +42,10 @@ def leading_triplets() -> Iterator[Result]:
         assert worst < 1e-3, worst
         assert ((top.s - exact[:8]).abs() < 1e-4 * exact[0]).all()
         times = side_by_side(
-            {"svd": lambda x=x: torch.linalg.svd(x, full_matrices=False), "top": lambda x=x: ec.top_singular(x, 8)},
+            {
+                "svd": functools.partial(torch.linalg.svd, x, full_matrices=False),
+                "top": functools.partial(ec.top_singular, x, 8),
+            },
             rounds=7,
         )
         detail = f"{milliseconds(times['top'])} against {milliseconds(times['svd'])}, worst residual {worst:.1e}"

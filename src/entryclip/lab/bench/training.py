@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 
-from entryclip.lab.bench.timing import Result, milliseconds, side_by_side
-from entryclip.lab.lm import GPT, Config
-from entryclip.lab.lm.train.training_methods import make_optimizer
+from ..lm import GPT, Config
+from ..lm.train.training_methods import make_optimizer
+from .timing import Result, milliseconds, side_by_side
 
 SEQUENCES, LENGTH = 16, 256  # as in the pretraining study
 

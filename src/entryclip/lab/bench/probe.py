@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import torch
 
-from entryclip.diagnostics import Monitor, probe
-from entryclip.lab.bench.timing import Result, milliseconds
-from entryclip.lab.lm import GPT, Config
+from ...diagnostics import Monitor, probe
+from ..lm import GPT, Config
+from .timing import Result, milliseconds
 
 LENGTH, SAMPLES, STEPS = 1024, 64, 40
 SIZES = Config(
@@ -40,7 +40,7 @@ def loss(model: torch.nn.Module, batch: torch.Tensor) -> torch.Tensor:
 
 def one_pass(model: torch.nn.Module, batch: torch.Tensor) -> None:
     model.zero_grad()
-    loss(model, batch).backward()
+    loss(model, batch).backward()  # type: ignore[no-untyped-call]
 
 
 def whole_probe(model: GPT, batches: list[torch.Tensor]) -> Result:
@@ -53,16 +53,16 @@ def whole_probe(model: GPT, batches: list[torch.Tensor]) -> Result:
         return loss(model, batch)
 
     def timed_backward(self: torch.Tensor) -> None:
-        backward(self)
+        backward(self)  # type: ignore[no-untyped-call]
         passes[-1] += time.perf_counter()
 
-    torch.Tensor.backward = timed_backward
+    torch.Tensor.backward = timed_backward  # type: ignore[method-assign, assignment]
     try:
         start = time.perf_counter()
         report = probe(model, timed_loss, batches)
         whole = time.perf_counter() - start
     finally:
-        torch.Tensor.backward = backward
+        torch.Tensor.backward = backward  # type: ignore[method-assign]
     assert len(report.matrices) == 44
     assert all(matrix.samples == 31 for matrix in report.matrices)
     name = "probe / its backward passes, 10M parameters, 64 samples of 1024 tokens"
