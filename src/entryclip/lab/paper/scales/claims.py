@@ -1,6 +1,6 @@
 """Whether a clip still gains anything on gradients once the scales of rows and columns are divided out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from scipy import stats
@@ -46,8 +46,8 @@ def _controls(rows: Sequence[ControlRow]) -> list[Claim]:
         ),
         Claim(
             "Control: for Gaussian entries with log-normal scales the gain falls to 1",
-            f"from {np.median([row.raw for row in scaled]):.3g} to {np.median([row.standardized for row in scaled]):.3g}"
-            f", largest {max(gaussian):.3g}",
+            f"from {np.median([row.raw for row in scaled]):.3g} to "
+            f"{np.median([row.standardized for row in scaled]):.3g}, largest {max(gaussian):.3g}",
             max(gaussian) <= 1.02,
         ),
     ]
@@ -59,7 +59,7 @@ def _raw(name: str, rows: Sequence[Measured]) -> Claim:
     return Claim(
         f"{name}: as they are, a clip would gain more than {BOUND:g} on most",
         f"{spread(gains)}; above {BOUND:g} in {share(gain > BOUND for gain in gains)}",
-        np.median(gains) > BOUND,
+        float(np.median(gains)) > BOUND,
     )
 
 
@@ -70,7 +70,7 @@ def _median(name: str, rows: Sequence[Measured]) -> Claim:
     return Claim(
         f"{name}: with scales divided out, the median gain is at most 1.02",
         f"{spread(gains)} (with mean absolute values as scales: {spread(means)})",
-        np.median(gains) <= 1.02,
+        float(np.median(gains)) <= 1.02,
     )
 
 
@@ -123,7 +123,7 @@ def _anomalies(rows: Sequence[GradientRow]) -> list[Claim]:
             "No standardised entry of a hidden matrix is beyond what Gaussian ones reach once in 1000 matrices",
             f"beyond it in {share(beyond)}; largest entries: median {np.median([row.largest for row in rows]):.3g}, "
             f"largest {max(row.largest for row in rows):.3g}",
-            np.mean(beyond) <= 10 * _FALSE_ALARM,
+            float(np.mean(beyond)) <= 10 * _FALSE_ALARM,
         )
     ]
 
@@ -137,11 +137,11 @@ def spread(gains: Sequence[float]) -> str:
     return f"median {np.median(gains):.3g}, 90 % {np.quantile(gains, 0.9):.3g}, largest {max(gains):.3g}"
 
 
-def share(flags: object) -> str:
+def share(flags: Iterable[bool]) -> str:
     """Write how many of some flags are true.
 
     >>> share([True, False, True])
     '2 of 3'
     """
-    found = list(flags)  # type: ignore[call-overload]
+    found = list(flags)
     return f"{sum(found)} of {len(found)}"

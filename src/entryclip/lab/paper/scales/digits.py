@@ -1,8 +1,8 @@
 """A model that is not a language model: a small convolutional network on images of handwritten digits.
 
 The images are the test set of E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits" (UCI Machine
-Learning Repository, 1998, doi:10.24432/C50P49, CC BY 4.0), which scikit-learn has as `load_digits`: 1797 images of 8 x 8
-pixels, 0 to 16. `digits.csv.gz` has an image and its class in each line.
+Learning Repository, 1998, doi:10.24432/C50P49, CC BY 4.0), which scikit-learn has as `load_digits`: 1797 images of
+8 x 8 pixels, 0 to 16. `digits.csv.gz` has an image and its class in each line.
 """
 
 import gzip

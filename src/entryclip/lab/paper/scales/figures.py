@@ -12,14 +12,15 @@ from .controls import CONTROLS, HEAVY
 from .study import DIGITS, ControlRow, GradientRow, Measured
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 CAPTIONS = {
-    "gain": "What the best entry-wise clip would gain (1: nothing; 2: as much as twice the batch), on gradients as they "
-    "are (red) and with the scales of rows and columns divided out (blue): every matrix of every run (dots) and the "
-    "median (bar), by kind of matrix and step of training, the noise of single samples to the right of the batch's "
-    "gradient. Left: the controls, whose entries are Gaussian (first two) or heavy-tailed. Grey: gains up to 1.1.",
+    "gain": "What the best entry-wise clip would gain (1: nothing; 2: as much as twice the batch), on gradients as "
+    "they are (red) and with the scales of rows and columns divided out (blue): every matrix of every run (dots) and "
+    "the median (bar), by kind of matrix and step of training; left of each group the gradient of a batch, right the "
+    "noise of single samples. Above: controls whose answer is known. Grey: gains up to 1.1.",
     "shares": "Where the variance of log|x| comes from, by kind of matrix: rows, columns, and the rest. The rest alone "
     "would be 1.23 for Gaussian entries (number above the bar: its median); heavy tails make it larger.",
 }
@@ -55,7 +56,8 @@ def _gain(rows: Sequence[GradientRow], controls: Sequence[ControlRow]) -> "Figur
         axis.axhspan(0.9, BOUND, color=BAND, alpha=0.3, lw=0, zorder=0)
         axis.set(yscale="log", ylim=(0.9, _LARGEST * 1.3), ylabel="gain of the best clip")
         axis.grid(axis="x", visible=False)
-    axes[0].legend(*_legend(), frameon=False, fontsize=9, loc="upper left")
+    handles, names = _legend()
+    axes[0].legend(handles, names, frameon=False, fontsize=9, loc="upper left")
     return figure
 
 
@@ -89,7 +91,7 @@ def _column(axis: "Axes", place: float, rows: Sequence[Measured], half_width: fl
             axis.plot(ends, [np.median(gains)] * 2, color=colour, lw=2.2, solid_capstyle="butt")
 
 
-def _legend() -> tuple[list[object], list[str]]:
+def _legend() -> "tuple[list[Artist], list[str]]":
     from matplotlib.lines import Line2D
 
     names = ("as they are", "scales of rows and columns divided out")
