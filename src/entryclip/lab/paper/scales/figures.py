@@ -70,7 +70,7 @@ def _layers(axis: "Axes", rows: Sequence[GradientRow]) -> None:
             places = i + (half - 0.5) * 0.44 + width * (np.arange(len(steps)) - (len(steps) - 1) / 2)
             for step, place in zip(steps, places.tolist(), strict=True):
                 here = [row for row in rows if (row.layer, row.source, row.step) == (layer, source, step)]
-                _column(axis, place, here, 0.3 * width)
+                _column(axis, place, here, 0.42 * width)
         axis.axvline(i + 0.5, color=BAND, lw=0.6)
     axis.set_xticks(range(len(layers)), [f"{layer}\nbatch | noise" for layer in layers], fontsize=8)
     axis.set_xlim(-0.5, len(layers) - 0.5)
