@@ -52,7 +52,7 @@ def test_every_matrix_is_measured_at_every_stage(rows):
 
 @pytest.mark.parametrize("law", CONTROLS)
 def test_standardising_keeps_heavy_tails_and_nothing_else(law):
-    """In 100 other draws of each law the gains are 1.193 or more for t_5, the lightest, and at most 1.001 for Gaussian."""
+    """In 100 other draws the gain is 1.19 or more for t_5, the lightest heavy law, and at most 1.001 for Gaussian."""
     found = measure(CONTROLS[law]((256, 128), torch.Generator().manual_seed(7)))
     assert (found["standardized"] > BOUND) == (law in HEAVY)
     if law == "Gaussian with scales":
