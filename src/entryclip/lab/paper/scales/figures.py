@@ -20,7 +20,8 @@ CAPTIONS = {
     "gain": "What the best entry-wise clip would gain (1: nothing; 2: as much as twice the batch), on gradients as "
     "they are (red) and with the scales of rows and columns divided out (blue): every matrix of every run (dots) and "
     "the median (bar), by kind of matrix and step of training; left of each group the gradient of a batch, right the "
-    "noise of single samples. Above: controls whose answer is known. Grey: gains up to 1.1.",
+    "noise of single samples. Above: controls whose answer is known. Grey: gains up to 1.1. Gains above 1000 are drawn "
+    "there.",
     "shares": "Where the variance of log|x| comes from, by kind of matrix: rows, columns, and the rest. The rest alone "
     "would be 1.23 for Gaussian entries (number above the bar: its median); heavy tails make it larger.",
 }
