@@ -33,7 +33,7 @@ class Rates(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """A model in training: its gradients after `step` steps, on samples that it is not trained on.
+    """A model in training: its gradients after `step` steps, on batches that take no step.
 
     loss       of the batch whose gradient this is
     gradients  for each matrix that of a batch, (m, n), and those of single samples of another batch, (samples, m, n)
