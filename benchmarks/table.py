@@ -11,15 +11,25 @@ from typing import Any
 
 from entryclip.lab.engine.files import write_text
 from entryclip.lab.engine.store import load_rows
+from entryclip.lab.engine.study import Claim
 from entryclip.lab.paper.pretraining.claims import claims
 from entryclip.lab.paper.pretraining.savings import curves
 from entryclip.lab.paper.pretraining.tables import against, reported, tuned
 from entryclip.lab.paper.regression.results import markdown as regression_table
+from entryclip.lab.paper.scales import STUDY as SCALES
+from entryclip.lab.paper.scales.tables import by_layer
 from entryclip.lab.paper.spectral_control.claims import markdown_table as control_table
 
 ROOT = Path(__file__).parent.parent
 CONTROLS = ("muon-smooth-rate", "adamw-decay", "adamw-again", "adamw-smooth-again")
-PAGES = ("README.md", "docs/benchmarks.md", "docs/diagnostics.md", "docs/pretraining.md", "docs/regression.md")
+PAGES = (
+    "README.md",
+    "docs/benchmarks.md",
+    "docs/diagnostics.md",
+    "docs/pretraining.md",
+    "docs/regression.md",
+    "docs/scales.md",
+)
 SHORT_ALPHAS = ("0", "0.01", "0.1", "0.5")  # the columns of the README's table of the regression study
 
 
@@ -62,8 +72,17 @@ def study(results: Path) -> list[dict[str, Any]]:
     return load_rows(results / "pretraining-small" / "pretraining")
 
 
+def scale_rows(results: Path) -> list[dict[str, Any]]:
+    """Load the rows of the study of scales that docs/scales.md quotes."""
+    return load_rows(results / "scales-quick" / "scales")
+
+
 def _judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{**asdict(claim), "holds": "yes" if claim.holds else "no"} for claim in claims(rows)]
+    return _listed_claims(claims(rows))
+
+
+def _listed_claims(found: Sequence[Claim]) -> list[dict[str, Any]]:
+    return [{**asdict(claim), "holds": "yes" if claim.holds else "no"} for claim in found]
 
 
 def columns(table: str, wanted: Sequence[str]) -> str:
@@ -87,6 +106,8 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "claims": lambda results: listed(_judged(study(results))),
     "claims_short": lambda results: listed(_judged(study(results))[:2]),
     "control": lambda results: control_table(load_rows(results / "spectral-control")),
+    "scales_claims": lambda results: listed(_listed_claims(SCALES.claims(scale_rows(results)))),
+    "scales_table": lambda results: listed(by_layer(scale_rows(results))),
     "controls": lambda results: listed(controls(results)),
 }
 

@@ -18,6 +18,7 @@ NAMES = (
     "tails",
     "probe-trust",
     "noise-structure",
+    "scales",
     "regression",
     "untuned",
     "pretraining",
