@@ -1,14 +1,11 @@
 """A model that is not a language model: a small convolutional network on images of handwritten digits.
 
-The images are the test set of E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits" (UCI Machine
-Learning Repository, 1998, doi:10.24432/C50P49, CC BY 4.0), which scikit-learn has as `load_digits`: 1797 images of
-8 x 8 pixels, 0 to 16. `digits.csv.gz` has an image and its class in each line.
+The images are scikit-learn's `load_digits`: 1797 of 8 x 8 pixels, from E. Alpaydin and C. Kaynak, "Optical Recognition
+of Handwritten Digits" (UCI Machine Learning Repository, 1998).
 """
 
-import gzip
 from collections import OrderedDict
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -33,9 +30,10 @@ def load_digits() -> tuple[Tensor, Tensor]:
     >>> tuple(images.shape), classes[:5].tolist()
     ((1797, 1, 8, 8), [0, 1, 2, 3, 4])
     """
-    with gzip.open(Path(__file__).with_name("digits.csv.gz"), "rt") as file:
-        table = torch.from_numpy(np.loadtxt(file, delimiter=","))
-    return table[:, :64].float().view(-1, 1, 8, 8) / 16, table[:, 64].long()
+    from sklearn import datasets
+
+    found = datasets.load_digits()
+    return torch.from_numpy(found.images).float()[:, None] / 16, torch.from_numpy(found.target).long()
 
 
 def make_task(*, width: int, seed: int, size: int) -> Task:
