@@ -22,6 +22,8 @@ NAMES = (
     "untuned",
     "pretraining",
     "spike",
+    "no-harm",
+    "dose-response",
 )
 
 
