@@ -57,7 +57,7 @@ def interval_of(pairs: Pairs) -> Interval:
 
 def _claim(method: str, pairs: Pairs) -> Claim:
     found, count = interval_of(pairs), len(pairs.clipped)
-    holds = found.value <= MEAN_BOUND and (found.high <= UPPER_BOUND or pairs.equal == count)
+    holds = found.value <= MEAN_BOUND and found.high <= UPPER_BOUND
     return Claim(
         f"{METHOD_NAMES[method]} costs at most {MEAN_BOUND:g} nats, and {UPPER_BOUND:g} at the interval's upper end",
         f"final loss {nats(found)} ({count} seeds{'' if count > 1 else ': no interval'}), {equal_in_words(pairs)}; "

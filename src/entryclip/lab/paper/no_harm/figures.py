@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 CAPTIONS = {
     "no_harm": "Final validation loss with auto() less that without a clip, at the learning rate that is best without. "
     "Small points: one seed each, hollow where the two runs are equal to the bit. Large points and bars: the mean and "
-    f"its 95 % interval. The claim is a mean left of the dashed line (+{MEAN_BOUND:g}) and an interval that ends left of "
-    f"the dotted one (+{UPPER_BOUND:g}).",
+    f"its 95 % interval. The claim is a mean left of the dashed line (+{MEAN_BOUND:g}) and an interval that ends left "
+    f"of the dotted one (+{UPPER_BOUND:g}).",
 }
 
 
