@@ -3,6 +3,7 @@
 Nothing is tuned. Every method trains at the rate that was best without a clip, one for AdamW and one for Muon.
 """
 
+import functools
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,7 +89,13 @@ class FixedRateConfig:
 
     def folder(self) -> Path:
         """The folder of shards."""
-        return data_folder(self.data, self.model)
+        return _folder(self.data, self.model)
+
+
+@functools.cache
+def _folder(data: str, model: str) -> Path:
+    """Return the folder of shards; to look for the default one takes seconds, too long for each of many short runs."""
+    return data_folder(data, model)
 
 
 def train_to_end(run: Run, progress: StepCallback) -> Outcome:

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 CAPTIONS = {
     "dose_response": "Final validation loss against the dose, the share of the hidden matrices' gradient entries that "
-    "is corrupted in every step (mean over seeds, bars from least to most). All methods train at the learning rate that "
-    "is best without a clip. The grey line is the loss of standing still, the logarithm of the vocabulary: runs that "
-    "diverged or ended above it count as that.",
+    "is corrupted in every step (mean over seeds, bars from least to most). All methods train at the learning rate "
+    "that is best without a clip. The grey line is the loss of standing still, the logarithm of the vocabulary: runs "
+    "that diverged or ended above it count as that.",
 }
 
 

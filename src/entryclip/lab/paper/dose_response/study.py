@@ -44,9 +44,9 @@ class DoseConfig(FixedRateConfig):
         """The tiny model for a few steps at two doses: enough to see that it works, too little to judge."""
         return cls(
             model="tiny",
-            methods=("adamw", "adamw-norm", "post-smooth", "adamw-auto", "muon", "pre-smooth", "pre-auto"),
+            methods=("adamw", "post-smooth", "adamw-auto", "muon", "pre-smooth", "pre-auto"),
             rates=(1e-4, 1e-2),
-            steps=30,
+            steps=20,
             sequences=4,
             length=64,
             eval_tokens=2048,

@@ -17,8 +17,8 @@ def _caption(panel: Panel) -> str:
     name = f"{METHOD_NAMES[panel.baseline]}, {CORRUPTION_NAMES[panel.corruption]}"
     return (
         f"{name}: mean final loss by dose, the share of corrupted entries per step; a run that diverged, or ended "
-        f"above, counts as {panel.still:.2f}, the loss of standing still (in brackets how many did); and from which dose "
-        "on the method ends below no clip, beyond the 95 % interval over paired seeds"
+        f"above, counts as {panel.still:.2f}, the loss of standing still (in brackets how many did); and from which "
+        "dose on the method ends below no clip, beyond the 95 % interval over paired seeds"
     )
 
 

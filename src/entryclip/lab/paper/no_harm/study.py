@@ -27,7 +27,7 @@ class NoHarmConfig(FixedRateConfig):
     @classmethod
     def quick(cls) -> "NoHarmConfig":
         """The tiny model for a few steps and three seeds: enough to see that it works, too little to judge."""
-        return cls(model="tiny", steps=40, sequences=4, length=64, eval_tokens=2048, seeds=3, compile=False)
+        return cls(model="tiny", steps=30, sequences=4, length=64, eval_tokens=2048, seeds=3, compile=False)
 
 
 @dataclass(frozen=True, kw_only=True)

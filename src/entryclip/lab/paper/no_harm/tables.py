@@ -11,8 +11,8 @@ from .study import NoHarmRun
 
 CAPTION = (
     "Final validation loss, mean ± standard deviation over seeds; less that without a clip, with the 95 % interval "
-    "over paired seeds; pairs equal to the bit; and per run what auto() did: steps in which an entry changed, entries that "
-    "changed, matrix-steps that the operator clipped, and those that only the guard touched"
+    "over paired seeds; pairs equal to the bit; and per run what auto() did: steps in which an entry changed, "
+    "entries that changed, matrix-steps that the operator clipped, and those that only the guard touched"
 )
 
 
