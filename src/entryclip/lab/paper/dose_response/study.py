@@ -45,8 +45,8 @@ class DoseConfig(FixedRateConfig):
         return cls(
             model="tiny",
             methods=("adamw", "post-smooth", "adamw-auto", "muon", "pre-smooth", "pre-auto"),
-            rates=(1e-4, 1e-2),
-            steps=20,
+            rates=(1e-3, 1e-2),
+            steps=10,
             sequences=4,
             length=64,
             eval_tokens=2048,
