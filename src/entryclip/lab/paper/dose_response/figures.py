@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 CAPTIONS = {
     "dose_response": "Final validation loss against the dose, the share of the hidden matrices' gradient entries that "
     "is corrupted in every step (mean over seeds, bars from least to most). All methods train at the learning rate "
-    "that is best without a clip. The grey line is the loss of standing still, the logarithm of the vocabulary: runs "
-    "that diverged or ended above it count as that.",
+    "that is best without a clip. Runs that diverged, or ended above the loss of standing still (the logarithm of the "
+    "vocabulary, a grey line where there are such runs), count as that.",
 }
 
 
@@ -28,7 +28,7 @@ def figures(rows: Sequence[Row]) -> dict[str, "Figure"]:
     columns = len({panel.corruption for panel in found})
     figure, axes = panels(columns, rows=len(found) // columns, width=5.2, height=3.9)
     for i, (panel, axis) in enumerate(zip(found, axes, strict=True)):
-        _draw(axis, panel, labelled=i % columns == 0)
+        _draw(axis, panel, labelled=(i + 1) % columns == 0)
     return {"dose_response": figure}
 
 
@@ -44,9 +44,10 @@ def _draw(axis: "Axes", panel: Panel, labelled: bool) -> None:
         )
         low, high = ([f(losses[dose]) for dose in panel.doses] for f in (min, max))
         axis.vlines(places, low, high, color=look["color"], lw=0.8)
-    axis.axhline(panel.still, color=BAND, lw=1)
+    if any(lost for by_dose in panel.lost.values() for lost in by_dose.values()):
+        axis.axhline(panel.still, color=BAND, lw=1)
     axis.set_xticks(range(len(panel.doses)), [f"{dose:g}" for dose in panel.doses])
     title = f"{METHOD_NAMES[panel.baseline]}, {CORRUPTION_NAMES[panel.corruption]}"
     axis.set(xlabel="share of entries corrupted per step", ylabel="final loss", title=title)
     if labelled:
-        axis.legend(frameon=False, fontsize=7)
+        axis.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
