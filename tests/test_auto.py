@@ -152,6 +152,16 @@ def test_rows_without_gradient_do_not_count(generator):
     assert torch.equal(clip.update(x, clip.init(x))[0], x)
 
 
+def test_a_few_odd_entries_before_the_first_gradient_do_not_hold_it_back(generator):
+    """Output maps start at zero, and so do the gradients of what feeds them."""
+    clip = ec.auto()
+    x = torch.zeros(64, 64)
+    x[::7, ::9] = 2.0**-111
+    _, state = clip.update(x, clip.init(x))
+    x = 0.01 * torch.randn(64, 64, generator=generator)
+    assert torch.equal(clip.update(x, state)[0], x)
+
+
 def test_the_rows_of_a_large_matrix_take_turns(generator):
     """A sketch sees every row of a large matrix after enough steps: heavy noise in some of them is found."""
     x = torch.randn(2048, 256, generator=generator)

@@ -129,7 +129,9 @@ class Auto:
         new = _sketch_of_rows(x, local, own, state["looks"])
         first = old.sum(-1)[..., None] == 0
         merged = xp.where(count > 0, self.beta * old + new, old)
-        level = xp.where(scales.count > 0, scales.level, state["level"])
+        # A few entries among zeros say nothing of the size that the next step's will have.
+        full = 2 * scales.count >= math.prod(x.shape[-2:])
+        level = xp.where(full, scales.level, xp.where(scales.count > 0, math.inf, state["level"]))
         return xp.where(first, new, old), {
             "sketch": merged,
             "level": level,

@@ -23,6 +23,8 @@ NAMES = (
     "untuned",
     "pretraining",
     "spike",
+    "no-harm",
+    "dose-response",
 )
 
 

@@ -12,11 +12,20 @@ METHOD_NAMES = {
     "spectra": "SPECTRA",
     "pre-hard": "Muon, hard clip",
     "pre-smooth": "Muon, smooth shrinkage",
+    "adamw-hard": "AdamW, hard clip of the gradient",
+    "adamw-smooth": "AdamW, smooth shrinkage of the gradient",
+    "muon-norm": "Muon, global norm clip",
+    "adamw-auto": "AdamW, auto (gradient)",
+    "post-auto": "AdamW, auto (update)",
+    "muon-auto": "Muon, auto (gradient)",
+    "pre-auto": "Muon, auto (momentum)",
     "snapshot": "the speed-run's Muon",
 }
 # The method without a clip that each is compared with.
-BASELINES = dict.fromkeys(("adamw-norm", "post-hard", "post-smooth", "post-smooth-rms"), "adamw") | dict.fromkeys(
-    ("spectra", "pre-hard", "pre-smooth"), "muon"
+_ON_ADAMW = ("adamw-norm", "adamw-hard", "adamw-smooth", "post-hard", "post-smooth", "post-smooth-rms")
+_ON_MUON = ("muon-norm", "spectra", "pre-hard", "pre-smooth")
+BASELINES = dict.fromkeys((*_ON_ADAMW, "adamw-auto", "post-auto"), "adamw") | dict.fromkeys(
+    (*_ON_MUON, "muon-auto", "pre-auto"), "muon"
 )
 # Colours and line styles of the curves, as matplotlib takes them.
 METHOD_LOOKS: dict[str, dict[str, Any]] = {
@@ -28,5 +37,12 @@ METHOD_LOOKS: dict[str, dict[str, Any]] = {
     "pre-hard": {"color": "#1f5fa8", "ls": (0, (5, 2))},
     "post-smooth": {"color": "#c8352b", "ls": "solid"},
     "pre-smooth": {"color": "#c8352b", "ls": "solid"},
+    "muon-norm": {"color": "#8a6d1c", "ls": "dotted"},
+    "adamw-hard": {"color": "#6fa0d8", "ls": (0, (5, 2))},
+    "adamw-smooth": {"color": "#e58b84", "ls": "solid"},
+    "adamw-auto": {"color": "#1d7a46", "ls": "solid"},
+    "muon-auto": {"color": "#1d7a46", "ls": "solid"},
+    "post-auto": {"color": "#111111", "ls": "solid"},
+    "pre-auto": {"color": "#111111", "ls": "solid"},
     "post-smooth-rms": {"color": "#6b4fa0", "ls": (0, (3, 1, 1, 1))},
 }

@@ -207,6 +207,17 @@ def test_a_gradient_that_is_not_finite_is_named(shards):
         trainer.step()
 
 
+@pytest.mark.parametrize("method", ["adamw-norm", "adamw-auto"])
+def test_a_norm_that_overflows_is_no_divergence(shards, method):
+    trainer = Trainer(settings(method=method, weight_decay=0.0), shards)
+    trainer.model.blocks[2].mlp.c_proj.weight.register_hook(lambda g: g.index_fill(0, torch.tensor(5), 1e30))
+    before = trainer.model.lm_head.weight.detach().clone()
+    for _ in range(2):
+        assert math.isfinite(trainer.step())
+    stood_still = torch.equal(trainer.model.lm_head.weight, before)
+    assert stood_still == (method == "adamw-norm")  # scaled by 1 / inf, as torch's clip_grad_norm_ does
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

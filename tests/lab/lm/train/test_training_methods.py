@@ -39,6 +39,11 @@ def test_the_papers_tables(name):
     [
         ("adamw", None, None),
         ("adamw-norm", None, None),
+        ("adamw-hard", "grad", ec.hard(0.9)),
+        ("adamw-smooth", "grad", ec.smooth(0.9)),
+        ("muon-norm", None, None),
+        ("adamw-auto", "grad", ec.auto()),
+        ("pre-auto", "pre", ec.auto()),
         ("post-hard", "post", ec.hard(0.9)),
         ("post-smooth", "post", ec.smooth(0.9)),
         ("post-smooth-rms", "post", ec.smooth(0.9, preserve_rms=True)),

@@ -4,6 +4,7 @@ import math
 import resource
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from ....clip import smooth
+from ....clip import Clip, smooth
 from ....dtensor import whole
 from ....optim.clipped_mean import ClippedMean
 from ....optim.groups import STAGES
@@ -90,7 +91,7 @@ class Trainer:
         tokens, targets = (each.to(self.processes.device) for each in next(self.batches))
         loss = float(self.processes.mean(self._backward(tokens, targets)))
         norm = get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
-        if not math.isfinite(loss + float(whole(norm))):
+        if not (math.isfinite(loss) and self._gradient_is_finite(norm)):
             pieces = zip(*(each.chunk(self.settings.accumulate) for each in (tokens, targets)), strict=True)
             raise Diverged(self.done, find_origin(self.model, pieces, self.window, self.processes.first_message))
         self._clip_global_norm(norm)
@@ -127,6 +128,10 @@ class Trainer:
             *(settings.schedule, self.done, settings.steps), warmup=settings.warmup, floor=settings.floor
         )
         return self._rates[0] * factor
+
+    def replace_clips(self, change: Callable[[Clip], Clip]) -> None:
+        """Replace every clip of the optimizer by what `change` makes of it, such as one that counts what it does."""
+        self._clips = [{stage: clip and change(clip) for stage, clip in clips.items()} for clips in self._clips]
 
     def peak_bytes(self) -> float:
         """Return the most memory that this process has used: on the GPU, or in all."""
@@ -170,6 +175,12 @@ class Trainer:
         kind, low = self.processes.device.type, self.settings.precision == "bf16"
         with torch.autocast(kind, dtype=torch.bfloat16, enabled=low):
             return self._forward(tokens, targets, window=torch.tensor(self.window, device=tokens.device))
+
+    def _gradient_is_finite(self, norm: Tensor) -> bool:
+        """Return whether all entries are finite; the sum of their squares may overflow even so."""
+        if math.isfinite(float(whole(norm))):
+            return True
+        return all(bool(whole(p.grad).isfinite().all()) for p in self.model.parameters() if p.grad is not None)
 
     def _clip_global_norm(self, norm: Tensor) -> None:
         """Scale the whole gradient so that its norm is at most the level, where the method does that."""

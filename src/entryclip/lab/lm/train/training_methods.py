@@ -11,6 +11,9 @@ They differ in how the hidden matrices are trained; embeddings, head, vectors an
     spectra           AdamW, the update's singular values softly clipped
     pre-hard          Muon, the momentum clipped hard before the matrix sign
     pre-smooth        Muon, the momentum shrunk smoothly before the matrix sign
+    adamw-hard        AdamW, the gradient clipped hard at its quantile       spoils no moment
+    adamw-smooth      AdamW, the gradient shrunk smoothly
+    muon-norm         Muon, the global norm of the gradient clipped
     adamw-auto        AdamW, the gradient clipped as `auto()` decides        no level to choose
     post-auto         AdamW, the update so
     muon-auto         Muon, the gradient so
@@ -128,6 +131,9 @@ TRAINING_METHODS = {
         TrainingMethod("spectra", "adamw", 1.6e-3, _POST, 10.0, (3.0, 30.0), _spectra, level_is_quantile=False),
         TrainingMethod("pre-hard", "muon", 2e-4, _PRE, 0.995, (0.98, 0.99), _hard),
         TrainingMethod("pre-smooth", "muon", 6e-4, _PRE, 0.99, (0.98, 0.995), _smooth),
+        TrainingMethod("adamw-hard", "adamw", 2e-4, _GRAD, 0.999, (0.99, 0.995), _hard),
+        TrainingMethod("adamw-smooth", "adamw", 2e-4, _GRAD, 0.995, (0.99, 0.999), _smooth),
+        TrainingMethod("muon-norm", "muon", 2e-4, _NORM, 1.0, (0.3, 0.1), level_is_quantile=False),
         TrainingMethod("adamw-auto", "adamw", 2e-4, _GRAD, is_auto=True),
         TrainingMethod("post-auto", "adamw", 2e-4, _POST, is_auto=True),
         TrainingMethod("muon-auto", "muon", 2e-4, _GRAD, is_auto=True),
