@@ -9,10 +9,10 @@ from recorder import Elsewhere, Places, record
 
 import entryclip as ec
 from entryclip import optim
-from entryclip.optim import capture, device_shrinkage, groups
+from entryclip.optim import capture, device_shrinkage, groups, stacked_clip
 from entryclip.optim.methods import adamw, muon
 
-SHAPES = [(12, 20), (2, 10, 8), (7,)]
+SHAPES = [(12, 20), (2, 10, 8), (8, 10), (7,)]  # the matrices of two parameters share a stack
 RULES = [
     ec.Quantile(0.95),
     ec.Quantile(0.5),
@@ -52,7 +52,7 @@ CASES = [
 @pytest.fixture
 def as_on_a_device(monkeypatch):
     """Lets CPU tensors take the device's path."""
-    for module in (device_shrinkage, adamw, muon, capture):
+    for module in (device_shrinkage, stacked_clip, adamw, muon, capture):
         monkeypatch.setattr(module, "on_device", lambda x: True)
 
 
@@ -114,7 +114,7 @@ def check_replays(make, shapes, dtype=torch.float32, warm=2, replays=2):
 @pytest.mark.parametrize(("method", "clip"), CASES, ids=str)
 def test_a_replay_is_an_eager_step(method, clip, as_on_a_device):
     make, stage, options = METHODS[method]
-    shapes = SHAPES[:2] if "muon" in method else SHAPES
+    shapes = SHAPES[:3] if "muon" in method else SHAPES
     options = {**options, **({"pre": None} if make is optim.Muon else {}), stage: clip, "weight_decay": 0.1}
     check_replays(lambda params, lr: make(params, lr, capturable=True, **options), shapes)
 
@@ -131,8 +131,8 @@ def test_a_replay_of_several_groups(as_on_a_device):
     """A learning rate that is a number stays that of the capture; the other group's follows its tensor."""
 
     def make(params, lr):
-        matrices = {"params": params[:2], "method": "muon", "lr": lr, "capturable": True}
-        return optim.Staged([matrices, {"params": params[2:], "method": "adamw", "lr": 1e-3, "capturable": True}])
+        matrices = {"params": params[:3], "method": "muon", "lr": lr, "capturable": True}
+        return optim.Staged([matrices, {"params": params[3:], "method": "adamw", "lr": 1e-3, "capturable": True}])
 
     check_replays(make, SHAPES)
 
@@ -151,7 +151,7 @@ def test_no_tensor_of_the_host_takes_part(method, clip):
     make, stage, options = METHODS[method]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="a global norm clip")
-        params = [torch.nn.Parameter(torch.empty(shape, device="meta")) for shape in SHAPES[:2]]
+        params = [torch.nn.Parameter(torch.empty(shape, device="meta")) for shape in SHAPES[:3]]
         lr = torch.empty((), device="meta")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(groups, "float", lambda x: 1.0, raising=False)  # the check of a learning rate on `meta`
@@ -170,7 +170,7 @@ def test_no_tensor_of_the_host_takes_part(method, clip):
 def test_capturable_steps_are_ordinary_ones(method, clip):
     """On the CPU, whose path keeps to torch's operations; constants made in fp64 keep them within rounding."""
     make, stage, options = METHODS[method]
-    shapes = SHAPES[:2] if "muon" in method else SHAPES
+    shapes = SHAPES[:3] if "muon" in method else SHAPES
     ordinary, capturable = (
         Training(lambda params, lr, on=on: make(params, lr, capturable=on, **{**options, stage: clip}), shapes)
         for on in (False, True)

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "optim"))  # for the recorder
 from recorder import Elsewhere, Recorder
 
 from entryclip.lab.bench import graph_replay
-from entryclip.optim import staged
+from entryclip.optim import stacked_clip
 
 
 def recorded(step):
@@ -33,8 +33,8 @@ def test_replays_are_compared(right, monkeypatch):
     plain = {name: make for name, make in graph_replay.OPTIMIZERS.items() if "fused" not in name}
     monkeypatch.setattr(graph_replay, "OPTIMIZERS", plain)
     if not right:  # the average of `Running` would stay as it was at the capture
-        anew = functools.partial(staged.keep_memory_, in_place=False)
-        monkeypatch.setattr(staged, "keep_memory_", lambda *arguments, in_place: anew(*arguments))
+        anew = functools.partial(stacked_clip.keep_memory_, in_place=False)
+        monkeypatch.setattr(stacked_clip, "keep_memory_", lambda *arguments, in_place: anew(*arguments))
     with Elsewhere():
         found = graph_replay.replays_equal("cpu", recorded)
     assert found.held == right, found.detail

@@ -193,7 +193,7 @@ class WrittenDirections:
         none = [torch.zeros_like(x) for x in xs]
         m, g = (none, xs) if kind is DirectionKind.GRADIENT else (xs, none)
         self.m, self.g = [x.clone() for x in m], [x.clone() for x in g]
-        bindings = [types.SimpleNamespace(w=x, addresses=(0, x.data_ptr())) for x in self.m]
+        bindings = [types.SimpleNamespace(w=x, half=None, addresses=(0, x.data_ptr())) for x in self.m]
         sizes, count = np.array([x.numel() for x in xs], np.int64), len(xs)
         self.plan = KernelPlan(bindings, np.arange(count), np.zeros(count, np.int64), sizes, count if q else 0)
         self.plan.operator, self.plan.q, self.plan.kind = Operator.HARD if q else Operator.NONE, q, kind

@@ -20,7 +20,7 @@ Step = Callable[[], Any]
 Capture = Callable[[Step], Step]  # from a step to what replays it; the step itself is not taken
 
 NAME = "CUDA graphs: a replay equals an eager step to the bit"
-SHAPES = ((96, 130), (3, 64, 70), (64, 96))
+SHAPES = ((96, 130), (3, 64, 70), (64, 96), (96, 64))  # the last two share a stack
 _RUNNING = Clip(smooth_shrinkage, Running(Quantile(0.99), beta=0.9))
 OPTIMIZERS: dict[str, Callable[..., Staged]] = {
     "AdamW": AdamW,
@@ -28,7 +28,9 @@ OPTIMIZERS: dict[str, Callable[..., Staged]] = {
     "AdamW, fused": functools.partial(AdamW, fused=True),
     "AdamW with Running, fused": functools.partial(AdamW, post=_RUNNING, fused=True),
     "Muon": Muon,
+    "Muon, fused": functools.partial(Muon, fused=True),
     "SGD with Running": functools.partial(SGD, momentum=0.9, post=_RUNNING),
+    "SGD with Running, fused": functools.partial(SGD, momentum=0.9, post=_RUNNING, fused=True),
 }
 _WARM_UP, _STEPS = 3, 8
 
