@@ -14,6 +14,7 @@ from torch import Tensor
 from ...clip import Clip, smooth
 from ...operators import smooth_shrinkage
 from ...optim import AdamW, Muon
+from ...optim.kernels.fused_group import FusedGroup
 from ...thresholds import Fixed, Quantile, Running
 from .timing import Result, cost, side_by_side
 
@@ -56,6 +57,7 @@ def run(device: str) -> Iterator[Result]:
         line = cost(f"AdamW(fused=True), {name} / torch AdamW(fused=True)", fused[name], fused["torch fused"], limit)
         yield replace(line, detail=f"{line.detail}, {_throughput(name, fused):.3g} GB/s")
     yield _bandwidth(device, fused)
+    yield _brackets(device)
     plain = _timed(PLAIN, device, rounds=9)
     for name in ("smooth(.995)", "no clip"):
         yield cost(f"AdamW, {name} / torch AdamW(foreach=True)", plain[name], plain["torch foreach"], PLAIN_LIMIT)
@@ -102,6 +104,22 @@ def _timed(
     on_device = [torch.nn.Parameter(p.detach().to(device)) for p in start]
     steps = {name: stepper(make, copy.deepcopy(on_device)) for name, make in makers.items()}
     return side_by_side(steps, rounds=rounds, warm_up=warm_up, device=device)
+
+
+def _brackets(device: str) -> Result:
+    """Return the share of quantiles that lay where the kernel looked for them, after some steps to get used to."""
+    params = [torch.nn.Parameter(p.detach().to(device)) for p in parameters()[: len(SHAPES)]]
+    optimizer = AdamW(params, fused=True)
+    gradients, shares = fresh_gradients([tuple(p.shape) for p in params], params[0].device), []
+    for step in range(40):
+        for p, gradient in zip(params, next(gradients), strict=True):
+            p.grad = gradient
+        optimizer.step()
+        kernel = optimizer._fused.get(0)
+        if step >= 20 and isinstance(kernel, FusedGroup):
+            shares.append(kernel.hit_share())
+    share = sum(shares) / max(len(shares), 1)
+    return Result("share of brackets that held the quantile", share, 0.9, True, f"{len(shares)} steps after the 20th")
 
 
 def _throughput(name: str, fused: dict[str, float]) -> float:

@@ -142,6 +142,10 @@ class CPUBackend:
         rows = np.flatnonzero(plan.source == ThresholdSource.AWAITED)
         self._move(rows, thresholds[rows])
 
+    def hits(self, plan: KernelPlan) -> NDArray[np.bool_]:
+        """Tell which brackets held their quantile: see `plan.Backend`."""
+        return self._jobs["found"][: plan.clipped] != 0
+
     def _move(self, rows: NDArray[np.int64], thresholds: NDArray[np.float64]) -> None:
         """Move the matrices `rows` with these thresholds."""
         if not len(rows):

@@ -75,6 +75,11 @@ class FusedGroup(ABC):
         """Whether the kernel reads half gradients, and writes the half parameters whose fp32 copies are its weights."""
         return self._backend is not None and self._plan.kind in self._backend.takes_half
 
+    def hit_share(self) -> float:
+        """Return the share of matrices whose quantile lay in its bracket in the last step; the host waits for it."""
+        hits = self._backend.hits(self._plan) if self._backend is not None else np.zeros(0)
+        return float(hits.sum()) / max(len(hits), 1)
+
     def step_(self, gradients: list[Tensor], group: Group) -> None:
         """Step the bound parameters with these gradients, one for each."""
         plan = self._plan

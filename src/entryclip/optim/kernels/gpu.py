@@ -95,6 +95,10 @@ class GPUBackend:
             self._walk(plan, thresholds, rms=kernels.MEASURE)
         self._walk(plan, thresholds, rms=kernels.RESTORE if plan.preserve_rms else kernels.NO_RMS)
 
+    def hits(self, plan: KernelPlan) -> Tensor:
+        """Tell which brackets held their quantile: see `plan.Backend`."""
+        return self._search[:, kernels.IS_HIT.value] != 0
+
     def inverse_norms(self, plan: KernelPlan) -> Tensor:
         """Return one over the Frobenius norm of each matrix in the plan's outputs: see `plan.DirectionBackend`."""
         inverse = torch.empty(len(plan.owner), dtype=torch.float32, device=self._device)

@@ -134,6 +134,10 @@ class Backend(Protocol):
         """Move the matrices whose threshold was awaited; `thresholds` has one for each clipped matrix."""
         ...
 
+    def hits(self, plan: KernelPlan) -> Array:
+        """Tell which brackets of the last `run` held their quantile, (clipped,); a miss costs further passes."""
+        ...
+
 
 class DirectionBackend(Backend, Protocol):
     """A backend that can also write directions out, as all do that know other kinds than `ADAM`."""
