@@ -1,7 +1,7 @@
 """Parameters stepped together: the same bits as one by one, in bounded memory, and many small ones at little cost."""
 
 import copy
-import time
+import sys
 
 import pytest
 import torch
@@ -155,20 +155,23 @@ def test_a_hundred_matrices_take_no_more_memory_than_a_batch():
     assert by_numpy <= 2 * 4 * batches.CACHED_ENTRIES
 
 
-@pytest.mark.parametrize("options", [{}, {"post": RUNNING}, {"fused": True}], ids=["plain", "running", "fused"])
-def test_many_small_matrices_cost_at_most_three_times_torch(options):
-    """In processor time, least of five each in turn; 1.8, 2.4 and 0.6 were measured for 10,000 of 8 x 8."""
-    makes = {"theirs": lambda p: torch.optim.AdamW(p, foreach=True), "ours": lambda p: optim.AdamW(p, **options)}
-    steps, times = {}, {"theirs": [], "ours": []}
-    for name, make in makes.items():
-        params = [torch.nn.Parameter(torch.ones(8, 8)) for _ in range(2000)]
-        for i, p in enumerate(params):
-            p.grad = torch.randn(8, 8, generator=torch.Generator().manual_seed(i))
-        steps[name] = make(params).step
-        steps[name]()
-    for _ in range(5):
-        for name, step in steps.items():
-            start = time.process_time()
-            step()
-            times[name].append(time.process_time() - start)
-    assert min(times["ours"]) <= 3.0 * min(times["theirs"])
+@pytest.mark.parametrize(
+    ("options", "limit"),
+    [({}, 90), ({"post": RUNNING}, 125), ({"fused": True}, 105)],
+    ids=["plain", "running", "fused"],
+)
+def test_many_small_matrices_take_few_calls_each(options, limit):
+    """Calls of functions per parameter, where torch's foreach has 25: `entryclip bench optimizers` has the times."""
+    params = [torch.nn.Parameter(torch.ones(8, 8)) for _ in range(400)]
+    for i, p in enumerate(params):
+        p.grad = torch.randn(8, 8, generator=torch.Generator().manual_seed(i))
+    optimizer, calls = optim.AdamW(params, **options), []
+    for _ in range(2):
+        optimizer.step()
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, event, argument: calls.append(event) if event in ("call", "c_call") else None)
+    try:
+        optimizer.step()
+    finally:
+        sys.setprofile(before)
+    assert len(calls) <= limit * len(params)

@@ -2,7 +2,7 @@
 
 import copy
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from .timing import Result, cost, gain, milliseconds, side_by_side
 
 def run() -> Iterator[Result]:
     yield from adamw()
+    yield from small_matrices()
     yield from muon()
 
 
@@ -51,6 +52,22 @@ def adamw() -> Iterator[Result]:
     assert_same(ours, theirs)
     yield gain("AdamW, smooth(.995) over the paper's listing", slow["ours"], slow["listing"], 10)
     check_fused_equals_plain(start)
+
+
+def small_matrices() -> Iterator[Result]:
+    """Thousands of them, as adapters and experts have: here the calls count, not the memory."""
+    start = [torch.nn.Parameter(torch.ones(8, 8)) for _ in range(10_000)]
+    makers: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+        "torch": lambda p: torch.optim.AdamW(p, foreach=True),
+        "smooth(.995)": ec.optim.AdamW,
+        "Running": lambda p: ec.optim.AdamW(p, post=steps.RUNNING),
+        "smooth(.995), fused=True": lambda p: ec.optim.AdamW(p, fused=True),
+    }
+    candidates = {name: stepper(make, copy.deepcopy(start)) for name, make in makers.items()}
+    times = side_by_side(candidates, rounds=5, warm_up=2)
+    for name in list(makers)[1:]:
+        line = f"AdamW, {name} / torch AdamW(foreach=True), 10,000 of 8 x 8"
+        yield cost(line, times[name], times["torch"], 3.0)
 
 
 def check_fused_equals_plain(start: list[torch.nn.Parameter]) -> None:
