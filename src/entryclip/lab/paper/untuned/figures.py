@@ -44,5 +44,6 @@ def figures(rows: Sequence[Row]) -> dict[str, "Figure"]:
         axis.set_xticks(range(len(alphas)), [f"{alpha:g}" for alpha in alphas])
         title = "gradient descent" if stage == "post" else "spectral gradient descent"
         axis.set(yscale="log", xlabel="alpha", ylabel="final loss", title=f"{title}, d = {d}", ylim=(None, 3 * top))
-    axes[0].legend(frameon=False)
+    lines, labels = axes[0].get_legend_handles_labels()
+    figure.legend(lines, labels, loc="outside lower center", ncols=min(len(labels), 2 * len(cells)), frameon=False)
     return {"untuned": figure}
