@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 PACKAGES = {
     "lab": ("matplotlib", "jinja2", "rich", "tyro", "joblib", "filelock", "pandas"),
-    "lm": ("tokenizers", "tiktoken", "huggingface_hub", "safetensors"),
+    "lm": ("tokenizers", "tiktoken", "huggingface_hub", "safetensors", "scikit-learn"),
 }
+_MODULES = {"scikit-learn": "sklearn"}  # where a package's module has another name
 EXTRAS = {
     "reproduce": ("lab",),
     "sweep": ("lab",),
@@ -41,7 +42,7 @@ def with_remedy(error: ImportError) -> str:
     "No module named 'tokenizers': pip install 'entryclip[lm]'"
     """
     root = (error.name or "").partition(".")[0]
-    extras = [extra for extra, packages in PACKAGES.items() if root in packages]
+    extras = [extra for extra, packages in PACKAGES.items() if root in map(_module, packages)]
     return f"{error}: pip install 'entryclip[{extras[0]}]'" if extras else str(error)
 
 
@@ -49,8 +50,13 @@ def _absent(extra: str) -> Iterator[str]:
     """Yield the packages of an extra that are not installed."""
     for package in PACKAGES[extra]:
         try:
-            found = importlib.util.find_spec(package) is not None
+            found = importlib.util.find_spec(_module(package)) is not None
         except ValueError:  # `sys.modules` holds None for it
             found = False
         if not found:
             yield package
+
+
+def _module(package: str) -> str:
+    """Return the name by which a package is imported."""
+    return _MODULES.get(package, package)
