@@ -13,11 +13,11 @@ import math
 
 import torch
 from torch import Generator, Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from .attention import AttentionFunction, document_numbers, masked_attention
 from .blocks import Block, empty_linear, empty_table, norm
 from .config import GPTConfig
+from .head_loss import capped_logits, head_loss
 from .rotary import rotation
 
 
@@ -73,9 +73,9 @@ class GPT(nn.Module):
         if targets is not None and targets.shape != tokens.shape:
             raise ValueError(f"targets must be {tuple(tokens.shape)}, as the tokens, got {tuple(targets.shape)}")
         x = self._features(tokens if tokens.ndim == 2 else tokens[None], window)
-        raw = self.lm_head(x).float().view(*tokens.shape, -1)
-        logits = 30 * torch.sigmoid(raw / (7.5 * math.sqrt(self.config.width)))
-        return logits if targets is None else cross_entropy(logits.flatten(0, -2), targets.flatten())
+        if targets is None:
+            return capped_logits(self.lm_head(x), self.config.width).view(*tokens.shape, -1)
+        return head_loss(x.flatten(0, 1), self.lm_head, targets.flatten())
 
     def _features(self, tokens: Tensor, window: int | Tensor | None) -> Tensor:
         """Compute the normed output of the last block: (sequences, length) -> (sequences, length, width)."""
