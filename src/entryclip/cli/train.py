@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import tyro
 from tyro.conf import arg
 
+from ..lab.engine.allocator import keep_freed_memory
 from ..lab.engine.files import alone
 from ..lab.lm.train.settings import Settings
 from ..lab.lm.train.training_methods import TRAINING_METHODS
@@ -83,6 +84,7 @@ def train(
     from ..lab.lm.train.distributed import connected_processes
     from ..lab.lm.train.run import Run
 
+    keep_freed_memory()
     check_choice("--preset", preset, tuple(PRESETS))
     settings = _settings("quick" if quick else preset, changes)
     folder = data or _default_data(settings)

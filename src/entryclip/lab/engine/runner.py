@@ -9,6 +9,7 @@ from enum import StrEnum
 from functools import partial
 
 from . import processes
+from .allocator import keep_freed_memory
 from .units import Outcome, State, Unit, attempt, outdated, read
 
 
@@ -148,6 +149,7 @@ def _on_one_thread(unit: Unit, wait: bool) -> Outcome:
     """Do a unit on one thread of torch, so that its numbers are the same to the bit wherever it runs."""
     import torch
 
+    keep_freed_memory()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -6,8 +6,10 @@ from torch.nn.functional import linear, relu, rms_norm
 from torch.nn.utils import skip_init
 
 from .attention import AttentionFunction
+from .chunked_mlp import chunked_mlp
 from .config import GPTConfig
 from .rotary import Rotation, rotate
+from .row_chunks import can_chunk
 
 
 class Block(nn.Module):
@@ -80,7 +82,14 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., width) -> the same shape."""
-        return self.c_proj(relu(self.c_fc(x)).square())
+        if can_chunk(x, self.c_fc, self.c_proj):
+            return chunked_mlp(x.flatten(0, -2), self.c_fc.weight, self.c_proj.weight).view_as(x)
+        return self.plain(x)
+
+    def plain(self, x: Tensor) -> Tensor:
+        """Compute the MLP by its two modules: the specification of `chunked_mlp`."""
+        y: Tensor = self.c_proj(relu(self.c_fc(x)).square())
+        return y
 
 
 def norm(x: Tensor) -> Tensor:

@@ -9,15 +9,16 @@ processor, and computes loss and gradients together: each chunk has all that its
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from .row_chunks import can_chunk, rows_in_cache
+
 IGNORED = -100  # the target that torch's cross entropy leaves out
 _CAP = 30.0  # logits lie between 0 and this
-_PRODUCT_ROWS = 256  # rows of a matrix product: enough for its full speed
-_CHUNK_ROWS = 64  # rows of a pass over logits: at 4096 logits, twice 1 MB
 
 
 def logit_scale(width: int) -> float:
@@ -47,22 +48,11 @@ def plain_head_loss(features: Tensor, head: nn.Module, targets: Tensor) -> Tenso
     features    (tokens, width)
     targets     (tokens,); `IGNORED` leaves a token out
     """
-    return cross_entropy(capped_logits(head(features), features.shape[-1]), targets, ignore_index=IGNORED)
+    return _plain_loss(head(features), features.shape[-1], targets)
 
 
-def can_chunk(features: Tensor, head: nn.Module) -> bool:
-    """Tell whether `chunked_head_loss` may stand in for the plain loss: an ordinary head in fp32 on a CPU.
-
-    A head with hooks, one that was replaced or is sharded on its own, autocast, torch.func, and a GPU, where the
-    cache plays another part, take the plain loss.
-    """
-    if type(head) is not nn.Linear or head.bias is not None or head._forward_hooks or head._forward_pre_hooks:
-        return False
-    if not features.device.type == head.weight.device.type == "cpu" or torch.is_autocast_enabled("cpu"):
-        return False
-    if not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None:
-        return False
-    return type(head.weight) in (Tensor, nn.Parameter) and features.dtype == head.weight.dtype == torch.float32
+def _plain_loss(raw: Tensor, width: int, targets: Tensor) -> Tensor:
+    return cross_entropy(capped_logits(raw, width), targets, ignore_index=IGNORED)
 
 
 def chunked_head_loss(features: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
@@ -87,46 +77,47 @@ def _loss_and_gradients(
     One operator to torch.compile: written out, the loop over the chunks would be compiled chunk by chunk.
     """
     scale, used = logit_scale(features.shape[1]), targets != IGNORED
-    scaled, aims = features * scale, targets.where(used, 0)[:, None]
-    losses = torch.empty_like(features[:, 0])
-    by_features, by_weight = torch.empty_like(features), torch.zeros_like(weight)
-    raw = features.new_empty(_PRODUCT_ROWS, weight.shape[0])
-    work = features.new_empty(_CHUNK_ROWS, weight.shape[0])
-    for first in range(0, len(features), _PRODUCT_ROWS):
-        rows = slice(first, first + _PRODUCT_ROWS)
+    count, scaled, aims = used.sum(), features * scale, targets.where(used, 0)[:, None]
+    left_out = None if bool(used.all()) else ~used[:, None]
+    chosen = features.new_empty(len(features), 1)  # the probabilities of the targets
+    by_features = torch.empty_like(features) if want_features else features.new_empty(0)
+    by_weight = torch.zeros_like(weight) if want_weight else weight.new_empty(0)
+    step = rows_in_cache(len(weight), megabytes=8)
+    product = features.new_empty(step, len(weight))
+    for first in range(0, len(features), step):
+        rows = slice(first, first + step)
         x = scaled[rows]
-        d = torch.mm(x, weight.t(), out=raw[: len(x)])
-        for parts in zip(*(each.split(_CHUNK_ROWS) for each in (d, aims[rows], used[rows], losses[rows])), strict=True):
-            _chunk_(*parts, work[: len(parts[0])], want_features or want_weight)
+        d = torch.mm(x, weight.t(), out=product[: len(x)])
+        _turn_into_gradient_(d, aims[rows], chosen[rows], want_features or want_weight)
+        if left_out is not None:
+            d.masked_fill_(left_out[rows], 0)
         if want_features:
             torch.mm(d, weight, out=by_features[rows])
         if want_weight:
             by_weight.addmm_(d.t(), x)
-    count = used.sum()
+    losses = chosen.log_().neg_()
+    losses = losses if left_out is None else losses.masked_fill_(left_out, 0)
     factor = _CAP / count.clamp(min=1)  # as torch: with no token at all the loss is NaN, and the gradient 0
-    nothing = features.new_empty(0)
-    return (
-        losses.sum() / count,
-        by_features.mul_(factor * scale) if want_features else nothing,
-        by_weight.mul_(factor) if want_weight else nothing.clone(),
-    )
+    return losses.sum() / count, by_features.mul_(factor * scale), by_weight.mul_(factor)
 
 
-def _chunk_(raw: Tensor, aims: Tensor, used: Tensor, losses: Tensor, work: Tensor, want_gradient: bool) -> None:
-    """Write the losses of some rows, and turn `raw`, the input of the sigmoid, into the gradient in it, over the cap.
+def _turn_into_gradient_(raw: Tensor, aims: Tensor, chosen: Tensor, want_gradient: bool) -> None:
+    """Write the probabilities of the targets, and overwrite `raw` by the gradient of the loss in it, over the cap.
 
-    raw, work   (rows, vocabulary)
-    aims        the targets, (rows, 1), with some token where one is to be left out
-    used        whether a row counts, (rows,)
+    raw             the input of the sigmoid, (rows, vocabulary)
+    aims, chosen    the targets and their probabilities, (rows, 1)
     """
-    sigmoid = raw.sigmoid_()
-    p = torch.softmax(torch.mul(sigmoid, _CAP, out=work), 1, out=work)  # above exp(-30) / vocabulary: its log is finite
-    losses.copy_(p.gather(1, aims)[:, 0].log().neg_().mul_(used))
-    if want_gradient:
-        p.scatter_add_(1, aims, p.new_full((len(p), 1), -1.0))
-        if not used.all():
-            p.mul_(used[:, None])
-        torch.ops.aten.sigmoid_backward.grad_input(p, sigmoid, grad_input=raw)  # p * sigmoid * (1 - sigmoid)
+    step = rows_in_cache(raw.shape[1], megabytes=1, least=1)
+    space, minus = raw.new_empty(step, raw.shape[1]), raw.new_full((step, 1), -1.0)
+    for first in range(0, len(raw), step):
+        rows = slice(first, first + step)
+        sigmoid, aim = raw[rows].sigmoid_(), aims[rows]
+        p = space[: len(aim)]
+        torch.softmax(torch.mul(sigmoid, _CAP, out=p), 1, out=p)  # above exp(-30) / vocabulary: its log is finite
+        torch.gather(p, 1, aim, out=chosen[rows])
+        if want_gradient:
+            p.scatter_add_(1, aim, minus[: len(aim)])
+            torch.ops.aten.sigmoid_backward.grad_input(p, sigmoid, grad_input=sigmoid)  # p sigmoid (1 - sigmoid)
 
 
 @_loss_and_gradients.register_fake
@@ -138,23 +129,20 @@ def _(
     return features.new_empty(()), by_features, by_weight
 
 
-def _keep_gradients(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[object, ...], output: object) -> None:
-    _, by_features, by_weight = output  # type: ignore[misc]
-    ctx.mark_non_differentiable(by_features, by_weight)
-    ctx.save_for_backward(by_features, by_weight)
+def _keep(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.save_for_backward(*inputs[:3], *output[1:])
 
 
 def _backward(ctx: torch.autograd.function.BackwardCFunction, by_loss: Tensor, *_: object) -> tuple[Tensor | None, ...]:
-    if torch.is_grad_enabled():
-        raise RuntimeError(
-            "the model's loss has a first derivative only (create_graph=True was given): "
-            "for a second one take torch.nn.functional.cross_entropy of the logits, model(tokens)"
-        )
-    by_features, by_weight = (
-        by_loss * each if needed else None
-        for each, needed in zip(ctx.saved_tensors, ctx.needs_input_grad[:2], strict=True)
-    )
-    return by_features, by_weight, None, None, None
+    features, weight, targets, *gradients = ctx.saved_tensors
+    needed = ctx.needs_input_grad[:2]
+    if torch.is_grad_enabled():  # create_graph=True: the gradients must have a derivative themselves
+        loss = _plain_loss(features @ weight.t(), features.shape[1], targets)
+        wanted = [each for each, need in zip((features, weight), needed, strict=True) if need]
+        found = iter(torch.autograd.grad(loss, wanted, by_loss, create_graph=True))
+        return *(next(found) if need else None for need in needed), None, None, None
+    return *(by_loss * each if need else None for each, need in zip(gradients, needed, strict=True)), None, None, None
 
 
-_loss_and_gradients.register_autograd(_backward, setup_context=_keep_gradients)
+_loss_and_gradients.register_autograd(_backward, setup_context=_keep)

@@ -1,0 +1,36 @@
+"""When a layer may be computed a few rows at a time, and how many: as many as stay in the cache of a processor."""
+
+import torch
+from torch import Tensor, nn
+
+_LEAST = 64  # rows of a matrix product: with fewer it is bound by reading the weight
+
+
+def rows_in_cache(columns: int, *, megabytes: int, least: int = _LEAST) -> int:
+    """Return how many rows of fp32 numbers fill so much memory, and at least `least`.
+
+    >>> rows_in_cache(4096, megabytes=1), rows_in_cache(50304, megabytes=8)
+    (64, 64)
+    """
+    return max(least, megabytes * 2**18 // columns)
+
+
+def can_chunk(x: Tensor, *layers: nn.Module) -> bool:
+    """Tell whether an operator may read the weights of these layers and take x a few rows at a time.
+
+    That is so for ordinary linear layers in fp32 on a CPU. Layers with hooks, replaced ones or ones sharded on their
+    own, autocast and torch.func need the modules called one by one; on a GPU the cache plays another part.
+    """
+    if x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
+        return False
+    if not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None:
+        return False
+    return all(_is_ordinary(layer) for layer in layers)
+
+
+def _is_ordinary(layer: nn.Module) -> bool:
+    """Tell whether the layer does nothing but multiply by its weight, in fp32 on a CPU."""
+    if type(layer) is not nn.Linear or layer.bias is not None or layer._forward_hooks or layer._forward_pre_hooks:
+        return False
+    weight = layer.weight
+    return type(weight) in (Tensor, nn.Parameter) and weight.dtype == torch.float32 and weight.device.type == "cpu"
