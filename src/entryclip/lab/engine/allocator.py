@@ -1,4 +1,4 @@
-"""Keep freed memory in the process: by default glibc gives large buffers back, and the kernel zeroes them anew each step."""
+"""Keep freed memory in the process: glibc gives large buffers back, and the kernel zeroes them anew each step."""
 
 import ctypes
 import os

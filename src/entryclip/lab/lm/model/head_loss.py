@@ -2,8 +2,8 @@
 
     logits = 30 sigmoid(features weight^T / (7.5 sqrt(width)))
 
-A batch of 4096 tokens with a vocabulary of 4096 has 64 MB of logits, and the plain loss goes through memory of this size
-more than ten times. `chunked_head_loss` takes a few rows at a time, so that their logits stay in the cache of the
+A batch of 4096 tokens with a vocabulary of 4096 has 64 MB of logits, and the plain loss goes through memory of this
+size more than ten times. `chunked_head_loss` takes a few rows at a time, so that their logits stay in the cache of the
 processor, and computes loss and gradients together: each chunk has all that its part of the gradient needs
 (the idea of a fused linear cross entropy, as in Liger Kernel, arXiv:2410.10989).
 """
