@@ -1,5 +1,6 @@
 /* AdamW on matrices in as few passes over memory as their thresholds allow. The plain path, methods/adamw.py, is the
-   specification; cpu.py declares the same structures and passes. With u = m / (a sqrt(v) + b), AdamW's bias-corrected direction, a pass does what it is asked for:
+   specification; cpu.py declares the same structures and passes. With u = m / (a sqrt(v) + b), AdamW's bias-corrected
+   direction, a pass does what it is asked for:
 
      UPDATE   take the gradient g into the moments m and v
      STORE    write u to the scratch memory w
@@ -11,21 +12,14 @@
    selection in between from what lies around a guess. Threads share nothing: each has its part of the entries, its room
    in the buffer and its own Found. */
 
-#include <math.h>
-#include <stdint.h>
+#include "adam.h"
 #if defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
 enum { UPDATE = 1, STORE = 2, LOAD = 4, COLLECT = 8, MOVE = 16 };
-enum { NONE, SMOOTH, HARD };
-enum { INFINITE = 0x7F800000 }; /* the bit pattern of inf: above it are those of NaN */
 enum { BLOCK = 512, GROUP = 16, ALL = (1 << GROUP) - 1 };
 enum { PARALLEL = 1 << 15 }; /* entries worth waking the threads for */
-
-typedef struct {
-    float sign, beta1, fresh1, beta2, fresh2, a, b, decay, lr; /* sign: -1 to maximize; fresh: 1 - beta */
-} Adam;
 
 typedef struct {
     int64_t kept, above, zeros; /* kept > room: there was not enough of it */
@@ -64,33 +58,16 @@ typedef struct {
 } Threshold;
 
 static Threshold threshold(float c) {
-    float rate = 1.44269504088896341f / c;
+    float rate = LOG2_E / c;
     return (Threshold){c, rate, isinf(rate) ? 0.0f : 86.0f * c};
-}
-
-/* exp(-size / c) for 0 <= size < limit, to 2 ulp: 2^n 2^f with a whole n and |f| <= 1/2. Adding 1.5 * 2^23 rounds to
-   a whole number, which then stands in the lowest bits; the polynomial is the minimax one of degree 5. */
-static inline float exp_minus(float size, float rate) {
-    const float round = 12582912.0f;
-    float shifted = round - size * rate;
-    float f = (round - shifted) - size * rate; /* with n negative */
-    union { float f; int32_t i; } n = {.f = shifted}, y;
-    y.f = 1.327463309e-3f;
-    y.f = y.f * f + 9.671961889e-3f;
-    y.f = y.f * f + 5.550678447e-2f;
-    y.f = y.f * f + 2.402223498e-1f;
-    y.f = y.f * f + 6.931470633e-1f;
-    y.f = y.f * f + 1.0f;
-    y.i += n.i << 23;
-    return y.f;
 }
 
 /* `limits` says whether an infinite u takes the operator's limit (0 for smooth shrinkage, the threshold for a hard clip)
    or comes out NaN: then the limit must not hide an overflow. A threshold that is NaN is dealt with before. Selections in
    place of branches, and constant `operator` and `limits`, so that the loop around it becomes vector code. */
-static inline __attribute__((always_inline)) float clip(int operator, int limits, float u, Threshold at) {
+INLINE float clip(int operator, int limits, float u, Threshold at) {
     if (operator == SMOOTH) {
-        float size = u < 0 ? -u : u, kept = exp_minus(size, at.rate);
+        float size = u < 0 ? -u : u, kept = exp2_minus(size, at.rate);
         if (limits) return size >= at.limit ? 0.0f : u * kept;
         return u * (size < at.limit ? kept : 0.0f); /* inf * 0 is NaN */
     }
@@ -100,11 +77,6 @@ static inline __attribute__((always_inline)) float clip(int operator, int limits
         return limits ? y : y + 0.0f * u;
     }
     return u;
-}
-
-static inline int32_t magnitude(float x) {
-    union { float f; int32_t i; } bits = {.f = x};
-    return bits.i & INT32_MAX;
 }
 
 /* Which of the GROUP numbers at u have a magnitude, as a bit pattern, of at least `limit` >= 1, as a mask. */
@@ -156,29 +128,26 @@ typedef struct {
 } Part;
 
 /* u at place i, after the gradient was taken in if that is asked for. */
-static inline __attribute__((always_inline)) float direction(int work, const Part *x, int64_t i) {
+INLINE float direction_at(int work, const Part *x, int64_t i) {
     if (work & LOAD) return x->w[i];
-    if (work & UPDATE) {
-        float gi = x->adam.sign * x->g[i], d = gi - x->m[i];
-        x->m[i] = x->adam.fresh1 < 0.5f ? x->m[i] + x->adam.fresh1 * d : gi - x->adam.beta1 * d; /* torch's lerp */
-        x->v[i] = x->adam.beta2 * x->v[i] + x->adam.fresh2 * gi * gi; /* in torch's order: gi * gi alone may overflow */
-    }
-    float u = x->m[i] / (x->adam.a * sqrtf(x->v[i]) + x->adam.b);
+    if (work & UPDATE) advance(&x->adam, x->g[i], x->m + i, x->v + i);
+    float u = direction(&x->adam, x->m[i], x->v[i]);
     if (work & STORE) x->w[i] = u;
     return u;
 }
 
-static inline __attribute__((always_inline)) void move(int operator, int limits, const Part *x, int64_t i, float u) {
+INLINE void move(int operator, int limits, const Part *x, int64_t i, float u) {
     x->p[i] = x->adam.decay * x->p[i] - x->adam.lr * clip(operator, limits, u, x->at);
 }
 
 /* Make the directions of one block while those of the block before move the weights: roots and divisions of the one and
    the exponential of the other then run at the same time. */
-static inline __attribute__((always_inline)) void part(
+INLINE void part(
     int work, int operator, int limits, const Job *job, float c, int64_t from, int64_t n, int32_t *restrict kept,
     int64_t room, Found *found
 ) {
-    const Part x = {job->p + from, job->m + from, job->v + from, job->w + from, job->g + from, job->adam, threshold(c)};
+    float *w = work & (STORE | LOAD) ? job->w + from : 0;
+    const Part x = {job->p + from, job->m + from, job->v + from, w, job->g + from, job->adam, threshold(c)};
     float blocks[2][BLOCK];
     for (int64_t start = 0, before = 0; start < n || before; start += BLOCK) {
         int64_t left = n - start, size = left > BLOCK ? BLOCK : left > 0 ? left : 0;
@@ -186,11 +155,11 @@ static inline __attribute__((always_inline)) void part(
         int64_t past = start - BLOCK;
         if (size == BLOCK && before == BLOCK) {
             for (int64_t j = 0; j < BLOCK; j++) {
-                u[j] = direction(work, &x, start + j);
+                u[j] = direction_at(work, &x, start + j);
                 move(operator, limits, &x, past + j, old[j]);
             }
         } else {
-            for (int64_t j = 0; j < size; j++) u[j] = direction(work, &x, start + j);
+            for (int64_t j = 0; j < size; j++) u[j] = direction_at(work, &x, start + j);
             for (int64_t j = 0; j < before; j++) move(operator, limits, &x, past + j, old[j]);
         }
         if (work & COLLECT) {

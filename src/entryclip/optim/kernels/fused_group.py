@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ...arrays import Array, cast, namespace
+from ...auto_threshold import Auto
 from ...clip import Clip
 from ...dtensor import is_dtensor, is_sliced, local_shard, shard_groups
 from ...thresholds import QuantileRule, State, Step
@@ -31,6 +32,7 @@ from .plan import (
     MomentumConstants,
     ThresholdSource,
 )
+from .scaled_matrices import ScaledMatrices
 
 _OPTIONS = ("clip_vectors", "blocks", "transposed", "flatten", "nonfinite", "fp32_state", "capturable")
 
@@ -50,6 +52,7 @@ class FusedGroup(ABC):
         self._plan = _empty_plan()
         self._backend: Backend | None = None
         self._memory: State = {}
+        self._scaled: ScaledMatrices | None = None  # where the clip is `Auto`'s
         self._rule: QuantileRule | None = None  # where there is something to clip
         self._ones: Array = np.zeros(0)  # (clipped, 1, 1), in the library in which the rule computes
         self._in_graphs: list[Any] = []  # captured graphs work in the memory of these
@@ -94,6 +97,8 @@ class FusedGroup(ABC):
             self._set_thresholds(self._rule, when)
         if is_capturing():
             self._in_graphs.append((self._backend, self._memory, self._ones))
+        if self._scaled is not None:
+            self._scaled.step_(plan)
         quantiles = self._backend.run(plan)
         if self._rule is not None and self._awaits(self._rule):
             self._finish(self._rule, when, quantiles)
@@ -132,11 +137,15 @@ class FusedGroup(ABC):
         if not clips(group, self.stage, w):
             return True
         clip: Clip = group[self.stage]
-        if clip.operator not in OPERATORS or not isinstance(clip.rule, QuantileRule):
+        if clip.operator not in OPERATORS or not layout_of(group).is_contiguous():
+            return False
+        if type(clip.rule) is Auto:  # a class made from it may decide otherwise
+            return backend.scaled is not None and self._kind(group) == DirectionKind.ADAM and not is_dtensor(w)
+        if not isinstance(clip.rule, QuantileRule):
             return False
         if clip.preserve_rms and (self._kind(group) not in backend.preserves_rms or shard_groups(w)):
             return False  # the sums of squares are those of one process
-        return layout_of(group).is_contiguous()
+        return True
 
     def _rows(self, w: Tensor, group: Group) -> MatrixRows:
         """Return the matrices of a parameter that are worked on one by one."""
@@ -174,7 +183,7 @@ class FusedGroup(ABC):
         chosen = set(supported)
         self.rest = [p for i, p in enumerate(self._params) if i not in chosen]
         self._taken = self._sorted(supported, weights, group)
-        self._backend, self._memory, self._plan, self._rule = None, {}, _empty_plan(), None
+        self._backend, self._memory, self._plan, self._rule, self._scaled = None, {}, _empty_plan(), None, None
         if backend is None or not self._taken:
             return
         taken = [weights[i] for i in self._taken]
@@ -195,15 +204,23 @@ class FusedGroup(ABC):
         self._plan.total = np.repeat([each.total for each in rows], counts)[: self._plan.clipped]
         if clipped:
             clip: Clip = group[self.stage]
-            rule = clip.rule
-            assert isinstance(rule, QuantileRule)
-            self._rule, self._plan.operator, self._plan.q = rule, OPERATORS[clip.operator], rule.level
-            self._plan.preserve_rms = clip.preserve_rms
-            self._ones = np.ones((self._plan.clipped, 1, 1), np.float32)
-            if backend.uses_torch and (rule.has_memory or self._plan.is_capturable):
-                self._ones = torch.from_numpy(self._ones).to(device)
+            self._plan.operator, self._plan.preserve_rms = OPERATORS[clip.operator], clip.preserve_rms
+            if isinstance(clip.rule, QuantileRule):
+                self._set_rule(clip.rule, device if backend.uses_torch else None)
         self._plan.propagate = group["nonfinite"] == "propagate"
+        self._plan.is_scaled = bool(clipped) and self._rule is None
         self._backend = backend(self._plan)
+        if self._plan.is_scaled:
+            self._scaled = ScaledMatrices(
+                self._plan, group[self.stage], self._memory, clipped, layout_of(group), backend.scaled
+            )
+
+    def _set_rule(self, rule: QuantileRule, device: torch.device | None) -> None:
+        """Let this rule make the thresholds, on a device where its memory is there."""
+        self._rule, self._plan.q = rule, rule.level
+        self._ones = np.ones((self._plan.clipped, 1, 1), np.float32)
+        if device is not None and (rule.has_memory or self._plan.is_capturable):
+            self._ones = torch.from_numpy(self._ones).to(device)
 
     def _gather_memory(self, clipped: list[Tensor], counts: list[int], group: Group, uses_torch: bool) -> list[State]:
         """Join the rule's memory of all clipped matrices into one array per key, and return each parameter's views.
@@ -218,9 +235,15 @@ class FusedGroup(ABC):
             return views
         layout = layout_of(group)
         own = [stage_memory(stage, layout.matrices(w), state, clip) for w, state in zip(clipped, states, strict=False)]
+        batches = [max(len(layout.shape(w.shape)) - 2, 0) for w in clipped]
         for key in own[0]:
-            together = torch.cat([each[key].reshape(-1, 1, 1) for each in own])
-            parts = torch.split(together, counts[: len(clipped)])
+            # One row for each matrix, or for each parameter where the rule keeps a single number for it.
+            alone = own[0][key].ndim == 0
+            rows = [each[key].shape[batch:] for each, batch in zip(own, batches, strict=True)]
+            numbers = [1] * len(own) if alone else counts[: len(clipped)]
+            parts_of = zip(own, numbers, rows, strict=True)
+            together = torch.cat([each[key].reshape(number, *shape) for each, number, shape in parts_of])
+            parts = torch.split(together, numbers)
             for view, state, each, part in zip(views, states, own, parts, strict=False):
                 view[f"{stage}_{key}"] = state[f"{stage}_{key}"] = part.view(each[key].shape)
             self._memory[key] = together if uses_torch else together.numpy()

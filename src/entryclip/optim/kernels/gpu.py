@@ -37,6 +37,7 @@ class GPUBackend:
     takes_half: ClassVar[frozenset[DirectionKind]] = frozenset({DirectionKind.ADAM})
     preserves_rms: ClassVar[frozenset[DirectionKind]] = frozenset({DirectionKind.ADAM})
     spans_processes: ClassVar[bool] = True
+    scaled: ClassVar[None] = None
     tile = 8192  # entries that one program works on; below 2^15, for its counts share a register
     block = 1024 if torch.version.hip else 512  # entries that it holds at a time: four, 16 bytes, for each thread
     warps = 4
