@@ -135,6 +135,6 @@ def test_a_rule_made_from_auto_takes_the_plain_step():
         def clip(self, x, operator, state):
             return x, state
 
-    params, optimizer = trained(True, [(80, 90)], 3, post=ec.Clip(ec.hard_clip, Never()))
+    params, _ = trained(True, [(80, 90)], 3, post=ec.Clip(ec.hard_clip, Never()))
     unclipped = trained(True, [(80, 90)], 3, post=None)
     torch.testing.assert_close(params[0], unclipped[0][0])

@@ -19,7 +19,6 @@ from ...dtensor import is_dtensor, is_sliced, local_shard, shard_groups
 from ...thresholds import QuantileRule, State, Step
 from ..capture import is_capturing
 from ..groups import Group, ParameterState, clips, layout_of
-from ..stages import stage_memory
 from .backends import backend_for
 from .binding import as_plain, bind, is_half_of, is_plain, is_readable, takes_gradient
 from .matrix_rows import MatrixRows, matrix_rows
@@ -32,6 +31,7 @@ from .plan import (
     MomentumConstants,
     ThresholdSource,
 )
+from .rule_memory import gather_memory, release_memory
 from .scaled_matrices import ScaledMatrices
 
 _OPTIONS = ("clip_vectors", "blocks", "transposed", "flatten", "nonfinite", "fp32_state", "capturable")
@@ -67,7 +67,7 @@ class FusedGroup(ABC):
                     "the fused step is not made for these parameters and options yet, which a CUDA graph cannot "
                     "capture: take a step with the same ones, and with gradients for the same parameters, before"
                 )
-            self._release_memory()
+            release_memory(self._states, self._plan.bindings)
             self._params, self._options = params, self._plan_options(group)
             self._make_plan(weights, states, group)
         self._states = [states[i] for i in self._taken]  # also where a state is another object with the same tensors
@@ -143,9 +143,8 @@ class FusedGroup(ABC):
             return backend.scaled is not None and self._kind(group) == DirectionKind.ADAM and not is_dtensor(w)
         if not isinstance(clip.rule, QuantileRule):
             return False
-        if clip.preserve_rms and (self._kind(group) not in backend.preserves_rms or shard_groups(w)):
-            return False  # the sums of squares are those of one process
-        return True
+        # The sums of squares are those of one process.
+        return not clip.preserve_rms or (self._kind(group) in backend.preserves_rms and not shard_groups(w))
 
     def _rows(self, w: Tensor, group: Group) -> MatrixRows:
         """Return the matrices of a parameter that are worked on one by one."""
@@ -192,7 +191,7 @@ class FusedGroup(ABC):
         owner = np.repeat(np.arange(len(taken)), counts)
         clipped = [w for w in taken if clips(group, self.stage, w)]
         self._states = [states[i] for i in self._taken]
-        views = self._gather_memory(clipped, counts, group, backend.uses_torch)
+        self._memory, views = gather_memory(self.stage, clipped, self._states, counts, group, backend.uses_torch)
         keys, own = self._buffers(group), [local_shard(self._params[i]) for i in self._taken]
         parts = zip(own, map(local_shard, taken), self._states, views, strict=True)
         bindings = [bind(p, w, state, keys, memory) for p, w, state, memory in parts]
@@ -211,6 +210,7 @@ class FusedGroup(ABC):
         self._plan.is_scaled = bool(clipped) and self._rule is None
         self._backend = backend(self._plan)
         if self._plan.is_scaled:
+            assert backend.scaled is not None
             self._scaled = ScaledMatrices(
                 self._plan, group[self.stage], self._memory, clipped, layout_of(group), backend.scaled
             )
@@ -221,41 +221,6 @@ class FusedGroup(ABC):
         self._ones = np.ones((self._plan.clipped, 1, 1), np.float32)
         if device is not None and (rule.has_memory or self._plan.is_capturable):
             self._ones = torch.from_numpy(self._ones).to(device)
-
-    def _gather_memory(self, clipped: list[Tensor], counts: list[int], group: Group, uses_torch: bool) -> list[State]:
-        """Join the rule's memory of all clipped matrices into one array per key, and return each parameter's views.
-
-        The views go into the optimizer's state. The arrays are those of the backend: the rules are the same in all
-        libraries.
-        """
-        states = self._states
-        views: list[State] = [{} for _ in states]
-        stage, clip = self.stage, group[self.stage]
-        if not clipped or not clip.has_memory:
-            return views
-        layout = layout_of(group)
-        own = [stage_memory(stage, layout.matrices(w), state, clip) for w, state in zip(clipped, states, strict=False)]
-        batches = [max(len(layout.shape(w.shape)) - 2, 0) for w in clipped]
-        for key in own[0]:
-            # One row for each matrix, or for each parameter where the rule keeps a single number for it.
-            alone = own[0][key].ndim == 0
-            rows = [each[key].shape[batch:] for each, batch in zip(own, batches, strict=True)]
-            numbers = [1] * len(own) if alone else counts[: len(clipped)]
-            parts_of = zip(own, numbers, rows, strict=True)
-            together = torch.cat([each[key].reshape(number, *shape) for each, number, shape in parts_of])
-            parts = torch.split(together, numbers)
-            for view, state, each, part in zip(views, states, own, parts, strict=False):
-                view[f"{stage}_{key}"] = state[f"{stage}_{key}"] = part.view(each[key].shape)
-            self._memory[key] = together if uses_torch else together.numpy()
-        return views
-
-    def _release_memory(self) -> None:
-        """Give each parameter of the old plan a copy of its memory: a view would keep the memory of all of them."""
-        for state, each in zip(self._states, self._plan.bindings, strict=True):
-            for key, view in each.memory.items():
-                kept = state.get(key)
-                if kept is not None and kept is view:
-                    state[key] = kept.clone()
 
     def _set_thresholds(self, rule: QuantileRule, when: Step) -> None:
         """Write down each clipped matrix's threshold, as far as the rule can tell it before the data is seen."""

@@ -34,8 +34,9 @@ class MatricesOfOneShape:
 
     def set_scales(self, variance: NDArray[np.float32]) -> LogScales:
         """Make the scales of the sums that were found."""
-        sums = (self.row_sums, self.row_counts, self.column_sums, self.column_counts)
-        scales = scales_of_sums(*(each.astype(np.float64) for each in sums), variance)
+        by_row, by_column = (self.row_sums, self.row_counts), (self.column_sums, self.column_counts)
+        sums, counts, column_sums, column_counts = (each.astype(np.float64) for each in (*by_row, *by_column))
+        scales = scales_of_sums(sums, counts, column_sums, column_counts, variance)
         self.row_scales[:], self.column_scales[:] = scales.rows, scales.columns
         return scales
 
