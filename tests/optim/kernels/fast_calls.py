@@ -1,4 +1,4 @@
-"""Makes Triton's interpreter three times as fast, for the tests that run in it."""
+"""Makes Triton's interpreter faster, for the tests that run in it."""
 
 import contextlib
 import dataclasses

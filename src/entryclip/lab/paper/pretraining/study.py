@@ -74,7 +74,7 @@ class PretrainingConfig:
             sequences=4,
             length=64,
             eval_every=4,
-            eval_tokens=2048,
+            eval_tokens=512,
             trials=2,
             seeds=2,
             headline_seeds=2,
