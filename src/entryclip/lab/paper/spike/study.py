@@ -44,7 +44,7 @@ class SpikeConfig:
     @classmethod
     def quick(cls) -> "SpikeConfig":
         """The tiny model for a few steps."""
-        return cls(model="tiny", sequences=4, length=64, before=20, after=14, lr=0.02, shown=32)
+        return cls(model="tiny", sequences=4, length=64, before=30, after=15, lr=0.02, shown=32)
 
     def __post_init__(self) -> None:
         for name, least in (("corrupted", 1), ("shown", 1), ("before", 10), ("after", self.corrupted + 10)):
