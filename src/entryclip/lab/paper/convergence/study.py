@@ -40,8 +40,8 @@ class ConvergenceConfig:
 
     @classmethod
     def quick(cls) -> "ConvergenceConfig":
-        """A few seconds: shorter runs, smaller batches, fewer seeds."""
-        return cls(post=(500, 1000), pre=(200, 400), batches=(100, 200), seeds=3)
+        """Less than a minute: shorter runs, smaller batches, fewer seeds."""
+        return cls(post=(1000, 2000), pre=(400, 800), batches=(100, 200), seeds=3)
 
 
 @dataclass(frozen=True, kw_only=True)
