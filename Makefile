@@ -3,13 +3,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: reproduce test bench lint clean
+.PHONY: reproduce test test-all bench lint clean
 
 reproduce: .venv/.lab  ## every study of the paper in its quick version, and a report
 	$(BIN)/entryclip reproduce all --quick --stale recompute
 
 test: .venv/.dev  ## the test suite, the README's and the docstrings' examples among it
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-all: .venv/.dev  ## with the grids of which the test suite has a covering part
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m ''
 
 bench: .venv/.dev  ## speed, as ratios measured side by side, with the results asserted
 	$(BIN)/entryclip bench all --json out/benchmarks.json

@@ -19,11 +19,14 @@ from entryclip.lab.paper.regression.results import markdown as regression_table
 from entryclip.lab.paper.scales import STUDY as SCALES
 from entryclip.lab.paper.scales.tables import by_layer
 from entryclip.lab.paper.spectral_control.claims import markdown_table as control_table
+from entryclip.lab.paper.untuned.claims import STAGE_NAMES, comparisons
+from entryclip.lab.paper.untuned.study import UntunedRun
 
 ROOT = Path(__file__).parent.parent
 CONTROLS = ("muon-smooth-rate", "adamw-decay", "adamw-again", "adamw-smooth-again")
 PAGES = (
     "README.md",
+    "docs/auto.md",
     "docs/benchmarks.md",
     "docs/diagnostics.md",
     "docs/pretraining.md",
@@ -72,6 +75,21 @@ def study(results: Path) -> list[dict[str, Any]]:
     return load_rows(results / "pretraining-small" / "pretraining")
 
 
+def untuned_table(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """List the final loss of `auto()` over the better of the paper's tuned clips, by problem and share of outliers."""
+    found = comparisons(UntunedRun.from_rows(rows))
+    lines = []
+    for d, stage in sorted({(each.d, each.stage) for each in found}):
+        here = [each for each in found if (each.d, each.stage) == (d, stage)]
+        for rates in ("18 learning rates", "the paper's 6"):
+            ratios = {
+                f"{each.alpha:g}": f"{(each.auto if rates[0] == '1' else each.auto_coarse) / each.paper:.2f}"
+                for each in here
+            }
+            lines.append({"problem": f"{STAGE_NAMES[stage]}, d = {d}", "auto() with": rates, **ratios})
+    return lines
+
+
 def scale_rows(results: Path) -> list[dict[str, Any]]:
     """Load the rows of the study of scales that docs/scales.md quotes."""
     return load_rows(results / "scales-quick" / "scales")
@@ -109,6 +127,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "scales_claims": lambda results: listed(_listed_claims(SCALES.claims(scale_rows(results)))),
     "scales_table": lambda results: listed(by_layer(scale_rows(results))),
     "controls": lambda results: listed(controls(results)),
+    "untuned": lambda results: listed(untuned_table(load_rows(results / "untuned"))),
 }
 
 

@@ -8,14 +8,29 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+# What the tests of many processes import: it takes seconds, a fork of a process that has done it takes none.
+PRELOADED = [
+    "torch.distributed.checkpoint.state_dict",
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor",
+    "torch.nn.parallel",
+    "entryclip.optim.presets",
+    "entryclip.testing",
+    "pytest",
+]
+
 
 def on_processes(count, function, folder, *arguments):
     """Call `function(rank, *arguments)` on each; an error on any of them is raised here.
 
     One that is done waits for the others and ends without Python's own clearing up: threads of torch's that are still
     there then abort the process now and then ("terminate called without an active exception").
+
+    They are forks of one process that has imported torch and started no thread: not of this one, which has threads.
     """
-    mp.spawn(_enter, args=(count, function, str(folder), arguments), nprocs=count)
+    mp.set_forkserver_preload(PRELOADED)
+    arguments = (count, function, str(folder), arguments)
+    mp.start_processes(_enter, args=arguments, nprocs=count, start_method="forkserver")
 
 
 def _enter(rank, count, function, folder, arguments):

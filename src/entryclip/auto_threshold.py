@@ -94,9 +94,10 @@ class Auto:
             y, state = self.clip(x.reshape(1, -1), operator, state)
             return y.reshape(x.shape), state
         x = resolve_placements(x) if is_dtensor(x) else x
-        scales = log_scales(x, _variance(state["sketch"]), state["level"] + _CEILING)
+        scales = log_scales(x, *expected(state))
         own, local = scales.local(x), x.to_local() if is_dtensor(x) else x
-        seen, state = self._look(x, local, scales, own, state)
+        new = _sketch_of_rows(x, local, own, state["looks"])
+        seen, state = self.follow(new, scales, tuple(x.shape[-2:]), state)
         decision = self.decide(seen, operator, tuple(x.shape[-2:]))
         if is_dtensor(x):
             batch = local_slices(x)[:-2]
@@ -107,9 +108,9 @@ class Auto:
     def threshold(self, x: Array, operator: Operator, state: State) -> Array:
         """Return the threshold of every entry of `x`, an array that is not a DTensor: that of the clip or the guard."""
         matrix = x if x.ndim > 1 else x.reshape(1, -1)
-        scales = log_scales(matrix, _variance(state["sketch"]), state["level"] + _CEILING)
-        seen, _ = self._look(matrix, matrix, scales, scales, state)
-        decision = self.decide(seen, operator, tuple(matrix.shape[-2:]))
+        shape, scales = tuple(matrix.shape[-2:]), log_scales(matrix, *expected(state))
+        new = _sketch_of_rows(matrix, matrix, scales, state["looks"])
+        decision = self.decide(self.follow(new, scales, shape, state)[0], operator, shape)
         return (decision.threshold * scales.product()).reshape(x.shape)
 
     def decide(self, seen: Array, operator: Operator, shape: tuple[int, int]) -> Decision:
@@ -122,15 +123,17 @@ class Auto:
         slope = xp.where(clips, best.slope, constant(1.0, seen))
         return Decision(*(each[..., None, None] for each in (clips, threshold, slope)))
 
-    def _look(self, x: Array, local: Array, scales: LogScales, own: LogScales, state: State) -> tuple[Array, State]:
-        """Return the sketch that this step decides by, that of the steps before, and the state with this one's."""
-        xp = namespace(local)
+    def follow(self, new: Array, scales: LogScales, shape: tuple[int, int], state: State) -> tuple[Array, State]:
+        """Return the sketch that this step decides by, that of the steps before, and the state with this one's.
+
+        new     the sketch of this step's entries, (..., 256), from matrices of this shape with these scales
+        """
+        xp = namespace(new)
         old, count = state["sketch"], scales.count[..., 0]
-        new = _sketch_of_rows(x, local, own, state["looks"])
         first = old.sum(-1)[..., None] == 0
         merged = xp.where(count > 0, self.beta * old + new, old)
         # A few entries among zeros say nothing of the size that the next step's will have.
-        full = 2 * scales.count >= math.prod(x.shape[-2:])
+        full = 2 * scales.count >= math.prod(shape)
         level = xp.where(full, scales.level, xp.where(scales.count > 0, math.inf, state["level"]))
         return xp.where(first, new, old), {
             "sketch": merged,
@@ -162,29 +165,34 @@ def gaussian_guard(m: int, n: int, false_alarms: float) -> float:
     return math.sqrt(square) * math.exp(v * square)
 
 
-def _variance(seen: Array) -> Array:
-    """Return the variance of the logarithms that the scales' estimates need, (..., 1, 1); Gaussian before any step."""
-    xp = namespace(seen)
+def expected(state: State) -> tuple[Array, Array]:
+    """Return what `log_scales` needs to know, (..., 1, 1): the logarithms' variance and the ceiling.
+
+    The variance is a Gaussian's before any step.
+    """
+    seen = state["sketch"]
     known = log_variance(seen)
-    return xp.where(seen.sum(-1) > 0, known, constant(GAUSSIAN_VARIANCE, seen))[..., None, None]
+    variance = namespace(seen).where(seen.sum(-1) > 0, known, constant(GAUSSIAN_VARIANCE, seen))
+    return variance[..., None, None], state["level"] + _CEILING
 
 
-def stride_of(m: int, n: int) -> int:
-    """Return every how many rows of an m x n matrix one step adds to the sketch."""
-    return min(max(m * n // _LOOK, 1), m)
+def rows_in_turn(m: int, n: int) -> tuple[int, int]:
+    """Return every how many rows of an m x n matrix one step adds to the sketch, and how many these are."""
+    stride = min(max(m * n // _LOOK, 1), m)
+    return stride, m // stride
 
 
 def _sketch_of_rows(x: Any, local: Array, own: LogScales, looks: Array) -> Array:
     """Return the sketches of the standardised entries, of the rows whose turn it is."""
     xp, m, n = namespace(local), x.shape[-2], x.shape[-1]
-    stride = stride_of(m, n)
+    stride, count = rows_in_turn(m, n)
     if is_dtensor(x):
         return _sharded_sketch(x, local, own, looks, stride)
     if stride == 1:
         return sketch(widen(local) / own.product())
     turn = cast(looks, xp.int64 if xp is torch else int) % stride
     place = {"device": local.device} if xp is torch else {}
-    rows = xp.arange(0, m - stride + 1, stride, **place) + turn  # the same number in every step
+    rows = xp.arange(count, **place) * stride + turn  # the same number in every step
     if xp is torch:
         picked, scale = local.index_select(-2, rows), own.rows.index_select(-2, rows)
     else:

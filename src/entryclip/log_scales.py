@@ -63,7 +63,13 @@ def log_bits(x: Array, ceiling: Array | None = None) -> Array:
     xp = namespace(x)
     narrow = xp.abs(cast(x, xp.float32))
     bits = xp.clip(narrow.view(xp.int32), None, _INFINITY)
-    return bits if ceiling is None else xp.minimum(bits, cast((xp.clip(ceiling, -126, 128) + _BIAS) * _ONE, xp.int32))
+    return bits if ceiling is None else xp.minimum(bits, ceiling_bits(ceiling))
+
+
+def ceiling_bits(ceiling: Array) -> Array:
+    """Return the bit patterns of powers of two as integers, at most that of inf."""
+    xp = namespace(ceiling)
+    return cast((xp.clip(ceiling, -126, 128) + _BIAS) * _ONE, xp.int32)
 
 
 def log_scales(x: Array, variance: Array | float = GAUSSIAN_VARIANCE, ceiling: Array | None = None) -> LogScales:
@@ -79,7 +85,16 @@ def log_scales(x: Array, variance: Array | float = GAUSSIAN_VARIANCE, ceiling: A
     >>> round(float(found.rows[:250].mean() / found.rows[250:].mean())), f"{float(found.product()[250:].mean()):.1f}"
     (8, '3.0')
     """
-    row_sums, row_counts, column_sums, column_counts = _sums(x, ceiling)
+    return scales_of_sums(*_sums(x, ceiling), variance)
+
+
+def scales_of_sums(
+    row_sums: Array, row_counts: Array, column_sums: Array, column_counts: Array, variance: Array | float
+) -> LogScales:
+    """Estimate scales from the sums of `log_bits` and the counts of entries that are not 0.
+
+    They are whole numbers in fp64, by row, (..., m, 1), and by column, (..., 1, n).
+    """
     with quiet(namespace(row_sums)):
         count = row_counts.sum(-2, keepdims=True)
         mean = row_sums.sum(-2, keepdims=True) / _at_least_one(count)

@@ -16,6 +16,7 @@ class ReferenceBackend:
     kinds = frozenset({DirectionKind.ADAM})
     takes_half = preserves_rms = frozenset()
     spans_processes = False
+    scaled = None
     plans = 0  # how many were carried out
 
     def __init__(self, plan):

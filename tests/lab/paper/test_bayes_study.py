@@ -6,21 +6,24 @@ import torch
 import entryclip as ec
 from entryclip.lab.paper.bayes import STUDY, study
 
-ROWS = list(study.run_unit(study.BayesConfig.quick(), {}))
+
+@pytest.fixture(scope="module")
+def rows():
+    return list(study.run_unit(study.BayesConfig.quick(), {}))
 
 
-def test_claims_and_figures():
-    assert all(claim.holds for claim in STUDY.claims(ROWS))
-    assert set(STUDY.figures(ROWS)) == set(STUDY.captions)
-    assert all(row["excess"] >= 1 - 1e-9 for row in ROWS if row["kind"] == "error")  # nothing beats the posterior mean
+def test_claims_and_figures(rows):
+    assert all(claim.holds for claim in STUDY.claims(rows))
+    assert set(STUDY.figures(rows)) == set(STUDY.captions)
+    assert all(row["excess"] >= 1 - 1e-9 for row in rows if row["kind"] == "error")  # nothing beats the posterior mean
 
 
 @pytest.mark.parametrize("method", ["bayes", "hard", "smooth"])
-def test_errors_by_drawing(method):
+def test_errors_by_drawing(method, rows):
     """The quadrature against 10^6 draws, within 4.5 standard errors: a false alarm in 10^5 runs."""
     alpha, scale, sigma = 0.05, 3.0, 1.0
     key = {"kind": "error", "alpha": alpha, "scale": scale, "sigma": sigma, "method": method}
-    (row,) = [row for row in ROWS if key.items() <= row.items()]
+    (row,) = [row for row in rows if key.items() <= row.items()]
     generator, noise = torch.Generator().manual_seed(0), ec.noise.Contamination(alpha, sigma, ec.noise.Cauchy(scale))
     x = torch.randn(10**6, generator=generator, dtype=torch.float64)
     y = x + noise.sample((10**6,), generator, dtype=torch.float64)
@@ -36,10 +39,10 @@ def test_errors_by_drawing(method):
             assert float((other - x).square().mean()) > float(error.mean()) - 1e-4
 
 
-def test_a_broken_operator_breaks_the_claims():
+def test_a_broken_operator_breaks_the_claims(rows):
     worse = [
         {**row, "excess": 1.5, "share": 0.4} if row.get("method") == "smooth" and row["kind"] == "error" else row
-        for row in ROWS
+        for row in rows
     ]
     assert sum(claim.holds for claim in STUDY.claims(worse)) <= 2
 

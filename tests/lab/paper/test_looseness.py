@@ -3,22 +3,25 @@ import pytest
 import entryclip as ec
 from entryclip.lab.paper.looseness import STUDY, study
 
-ROWS = list(study.run_unit(study.LoosenessConfig.quick(), {}))
+
+@pytest.fixture(scope="module")
+def rows():
+    return list(study.run_unit(study.LoosenessConfig.quick(), {}))
 
 
-def test_rows_claims_and_figure():
-    entries = [row for row in ROWS if row["kind"] == "entry"]
+def test_rows_claims_and_figure(rows):
+    entries = [row for row in rows if row["kind"] == "entry"]
     assert len(entries) == 2 * 15
-    assert len(ROWS) - len(entries) == 4 * 5
-    assert all(claim.holds for claim in STUDY.claims(ROWS))
-    assert set(STUDY.figures(ROWS)) == set(STUDY.captions)
+    assert len(rows) - len(entries) == 4 * 5
+    assert all(claim.holds for claim in STUDY.claims(rows))
+    assert set(STUDY.figures(rows)) == set(STUDY.captions)
     noise = ec.noise.Contamination(0.05, 1.0, ec.noise.Cauchy(1.0))
     post = ec.theory.guarantee("post", "hard", noise, bound=1.0, shape=(768, 768), epsilon=0.1)
     assert entries[0]["post_threshold"] == post.threshold
 
 
-def test_a_bound_that_fails_is_seen():
-    broken = [{**row, "exact_rho": 2 * row["rho"]} if row["kind"] == "entry" else row for row in ROWS]
+def test_a_bound_that_fails_is_seen(rows):
+    broken = [{**row, "exact_rho": 2 * row["rho"]} if row["kind"] == "entry" else row for row in rows]
     assert [claim.holds for claim in STUDY.claims(broken)] == [False, True, True]
 
 

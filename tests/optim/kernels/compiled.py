@@ -91,6 +91,15 @@ VARIANTS = {
     "choose_bin, first": choose_bin(digits.FP32, True, False),
     "choose_bin, last; fp16": choose_bin(digits.FP16, False, True),
 }
+# The variant of each kernel with the most registers or, of those that walk memory, of each method's whole step.
+LARGEST = (
+    "walk: update, look, move; hard, limits",
+    "walk: update, look, measure; half",
+    "muon: update, look, bf16",
+    "sgd: update, look, move",
+    "digit of nesterov, last",
+    "count_digit, first",
+)
 # 128-bit loads and stores of one block of an aligned tile, in which each thread has four entries.
 VECTORS = {
     "walk: update, look, move": (4, 3),  # g, m, v, p and m, v, p
@@ -130,7 +139,7 @@ HALF_VECTORS = {
 @dataclass
 class Compiled:
     registers: int
-    spills: int
+    spills: int  # bytes of local memory on NVIDIA's GPUs, registers on AMD's
     loads: int  # of 128 bits
     stores: int
     half_loads: int  # of 64 bits
@@ -160,8 +169,8 @@ def _nvidia(made):
         file.write(made.asm["cubin"])
         file.flush()
         usage = _tool("cuobjdump", "--dump-resource-usage", file.name)
-        code = _tool("nvdisasm", file.name)
-    spills = len(re.findall(r"\b(?:STL|LDL)\b", code))
+    # What does not fit into registers goes to a thread's stack or other local memory: neither is used otherwise.
+    spills = sum(int(re.search(rf"\b{key}:(\d+)", usage)[1]) for key in ("STACK", "LOCAL"))
     ptx = made.asm["ptx"]
     counts = [len(re.findall(rf"{kind}\.global[^;]*\.v{n}\.b32", ptx)) for n in (4, 2) for kind in ("ld", "st")]
     return Compiled(int(re.search(r"REG:(\d+)", usage)[1]), spills, *counts)

@@ -8,11 +8,18 @@ pytest.importorskip("triton", reason="the kernels for GPUs are written in Triton
 if os.environ.get("TRITON_INTERPRET") == "1":
     pytest.skip("nothing is compiled while TRITON_INTERPRET=1", allow_module_level=True)
 
-from compiled import HALF_VECTORS, TARGETS, VARIANTS, VECTORS, compile_variant
+from compiled import HALF_VECTORS, LARGEST, TARGETS, VARIANTS, VECTORS, compile_variant
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", VARIANTS)
+def pairs():
+    """Every variant for one target, in turns, and the largest ones for all of them; the others are exhaustive."""
+    for i, name in enumerate(VARIANTS):
+        for j, target in enumerate(TARGETS):
+            usual = name in LARGEST or i % len(TARGETS) == j
+            yield pytest.param(name, target, marks=[] if usual else pytest.mark.exhaustive)
+
+
+@pytest.mark.parametrize(("name", "target"), list(pairs()))
 def test_code(name, target):
     made = compile_variant(name, target)
     assert made.spills == 0

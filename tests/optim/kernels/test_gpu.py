@@ -15,11 +15,12 @@ from entryclip.quantiles import device
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize("file", ["", "_capture", "_half", "_momentum", "_quantiles", "_sharded"])
-def test_the_kernels_in_the_interpreter(file):
+@pytest.mark.parametrize("files", [("", "_quantiles"), ("_half", "_capture"), ("_momentum", "_sharded")], ids=str)
+def test_the_kernels_in_the_interpreter(files, pytestconfig):
     """The interpreter must be chosen before the kernels are imported: hence a process of its own."""
     pytest.importorskip("triton", reason="the kernels for GPUs are written in Triton")
-    command = [sys.executable, "-m", "pytest", str(HERE / f"test_interpreted{file}.py"), "-n", "0", "--color=no"]
+    options = ["-n", "0", "--color=no", "-m", pytestconfig.option.markexpr]
+    command = [sys.executable, "-m", "pytest", *(str(HERE / f"test_interpreted{name}.py") for name in files), *options]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=HERE.parents[2])
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

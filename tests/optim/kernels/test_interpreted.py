@@ -134,8 +134,14 @@ class Directions:
         return self.backend._search[:, getattr(triton_kernels, name).value]
 
 
-@pytest.mark.parametrize("shift", [0, 1], ids=["aligned", "unaligned"])
-@pytest.mark.parametrize("q", [0.5, 0.995, 1.0, 1e-6])
+QUANTILES = [
+    pytest.param(q, shift, marks=[] if shift == i % 2 else pytest.mark.exhaustive)
+    for i, q in enumerate([0.5, 0.995, 1.0, 1e-6])
+    for shift in (0, 1)
+]
+
+
+@pytest.mark.parametrize(("q", "shift"), QUANTILES)
 def test_quantiles_equal_the_plain_selection_to_the_bit(q, shift):
     generator = torch.Generator().manual_seed(0)
     sizes = (0, 1, 2, 3, 600) if q == 0.5 and not shift else (600 + shift,)
@@ -172,7 +178,7 @@ def test_the_order_of_the_tiles_changes_nothing(make):
     results = []
     for shuffled in (False, True):
         generator = torch.Generator().manual_seed(2)
-        ps = [torch.nn.Parameter(torch.randn(shape, generator=generator)) for shape in ((30, 33), (20, 20))]
+        ps = [torch.nn.Parameter(torch.randn(shape, generator=generator)) for shape in ((20, 33), (10, 10))]
         optimizer = make(ps, fused=True, lr=1e-2)
         for step in range(3):
             for p in ps:
@@ -207,14 +213,14 @@ def compare(shapes, steps, backend=LargeBackend, **options):
     assert_close(plain, fast)
 
 
-@pytest.mark.parametrize("clip", test_fused.CLIPS, ids=str)
+@pytest.mark.parametrize("clip", test_fused.COVERING_CLIPS, ids=str)
 def test_twenty_steps_equal_the_plain_path(clip):
     compare([(40, 50), (33,)], 20, post=clip)
 
 
 @pytest.mark.parametrize("clip", [ec.smooth(0.995), test_fused.RUNNING], ids=str)
 def test_many_matrices_of_many_tiles(clip):
-    compare([(20, 50), (3, 15, 20), (7, 5), (1, 1), (33,), (), (0, 4)], 3, SmallBackend, post=clip)
+    compare([(20, 50), (3, 15, 20), (7, 5), (1, 1), (33,), (), (0, 4)], 2, SmallBackend, post=clip)
 
 
 @pytest.mark.parametrize(

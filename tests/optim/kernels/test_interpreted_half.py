@@ -80,14 +80,14 @@ def compare_half(backend, *arguments, **options):
     return fast
 
 
-@pytest.mark.parametrize(("clip", "steps"), [(ec.smooth(0.99), 20), (test_fused.RUNNING, 5)], ids=str)
+@pytest.mark.parametrize(("clip", "steps"), [(ec.smooth(0.99), 8), (test_fused.RUNNING, 3)], ids=str)
 def test_steps_of_a_group_in_three_precisions(clip, steps):
     compare_half(LargeBackend, [*HALF, torch.float32], [(20, 30), (33,)], steps, post=clip)
 
 
 @pytest.mark.parametrize("shift", [0, 1, 4], ids=["aligned", "unaligned", "aligned to 8 bytes"])
 def test_many_matrices_of_many_tiles(shift):
-    compare_half(SmallBackend, HALF, [(10, 48), (2, 12, 16), (2, 5, 7), (0, 4)], 2, shift)
+    compare_half(SmallBackend, HALF, [(10, 48), (2, 5, 7), (0, 4)], 2, shift)
 
 
 @pytest.mark.parametrize(("shifts", "expected"), [((0, 0), 1), ((8, 0), 1), ((4, 0), 0), ((0, 4), 0)], ids=str)
@@ -170,7 +170,7 @@ def test_a_parameter_that_was_replaced_is_noticed():
 
 @pytest.mark.parametrize("clip", PRESERVED, ids=str)
 def test_twenty_steps_that_keep_the_root_mean_square(clip):
-    compare([(40, 50), (33,)], 20, post=clip)
+    compare([(40, 50)], 20, post=clip)
 
 
 @pytest.mark.parametrize("clip", [PRESERVED[0], PRESERVED[5]], ids=str)

@@ -74,10 +74,16 @@ def test_twenty_steps_of_muon_equal_the_plain_path_before_the_sign(clip):
     compare(unsigned, [(24, 30)], 20, pre=clip)
 
 
-@pytest.mark.parametrize("clip", test_fused.CLIPS[::5], ids=str)
-@pytest.mark.parametrize(
-    "options", [{}, {"momentum": 0.9, "dampening": 0.1}, {"momentum": 0.8, "nesterov": True}], ids=str
-)
+def clips_and_options():
+    """A running quantile with every kind of direction, the other clips with one kind each; the rest is exhaustive."""
+    kinds = [{}, {"momentum": 0.9, "dampening": 0.1}, {"momentum": 0.8, "nesterov": True}]
+    for i, clip in enumerate(test_fused.CLIPS[::5]):
+        for j, options in enumerate(kinds):
+            usual = i == 4 or i % 3 == j
+            yield pytest.param(clip, options, marks=[] if usual else pytest.mark.exhaustive)
+
+
+@pytest.mark.parametrize(("clip", "options"), list(clips_and_options()), ids=str)
 def test_steps_of_sgd_equal_the_plain_path(clip, options):
     decay = 0.0 if clip is None else 0.1  # without a clip torch's decay is part of the gradient: the plain path's
     compare(ec.optim.SGD, [(24, 30), (33,)], 4, post=clip, weight_decay=decay, **options)

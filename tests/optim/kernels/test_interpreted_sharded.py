@@ -37,7 +37,7 @@ SHARDED = [((9, 7), 0), ((1, 6), 0), ((3, 5, 4), 0), ((2, 5, 4), 1), ((2, 4, 5),
 
 
 class Backend(GPUBackend):
-    tile, block = 256, 256
+    tile, block = 512, 512
     steps = 0
 
     def run(self, plan):
@@ -68,7 +68,7 @@ def check_every_clip():
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     generator = torch.Generator().manual_seed(0)
     start = [torch.randn(shape, generator=generator) for shape, _ in SHARDED]
-    gradients = [[torch.randn(shape, generator=generator) for shape, _ in SHARDED] for _ in range(3)]
+    gradients = [[torch.randn(shape, generator=generator) for shape, _ in SHARDED] for _ in range(2)]
     for found in gradients:
         found[0][:5] = 0  # the first process's whole shard: nothing to rank there
     gradients[1][5][0, 0] = torch.inf
@@ -83,7 +83,7 @@ def check_every_clip():
         one, _ = train(make, alone, clip, gradients, lambda g, dim: g.clone())
         Backend.steps = 0
         two, collectives = train(make, together, clip, gradients, shard)
-        assert (Backend.steps, Backend.bound) == (3, len(SHARDED))  # the kernels took every parameter at every step
+        assert (Backend.steps, Backend.bound) == (2, len(SHARDED))  # the kernels took every parameter at every step
         assert collectives == (0 if clip.rule.level is None else 6)
         for p, q in zip(alone, together, strict=True):
             assert torch.equal(q.full_tensor().nan_to_num(7.0), p.nan_to_num(7.0)), (clip, p.shape)

@@ -1,5 +1,6 @@
 /* AdamW on matrices in as few passes over memory as their thresholds allow. The plain path, methods/adamw.py, is the
-   specification; cpu.py declares the same structures and passes. With u = m / (a sqrt(v) + b), AdamW's bias-corrected direction, a pass does what it is asked for:
+   specification; cpu.py declares the same structures and passes. With u = m / (a sqrt(v) + b), AdamW's bias-corrected
+   direction, a pass does what it is asked for:
 
      UPDATE   take the gradient g into the moments m and v
      STORE    write u to the scratch memory w
@@ -11,23 +12,18 @@
    selection in between from what lies around a guess. Threads share nothing: each has its part of the entries, its room
    in the buffer and its own Found. */
 
-#include <math.h>
-#include <stdint.h>
+#include "adam.h"
 #if defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
 enum { UPDATE = 1, STORE = 2, LOAD = 4, COLLECT = 8, MOVE = 16 };
-enum { NONE, SMOOTH, HARD };
-enum { BLOCK = 512, GROUP = 16, PARALLEL = 1 << 15 }; /* entries worth waking the threads for */
-
-typedef struct {
-    float sign, beta1, fresh1, beta2, fresh2, a, b, decay, lr; /* sign: -1 to maximize; fresh: 1 - beta */
-} Adam;
+enum { BLOCK = 512, GROUP = 16, ALL = (1 << GROUP) - 1 };
+enum { PARALLEL = 1 << 15 }; /* entries worth waking the threads for */
 
 typedef struct {
     int64_t kept, above, zeros; /* kept > room: there was not enough of it */
-    int64_t top;                /* the largest bit pattern: above inf's it is NaN */
+    int64_t nan;                /* whether one of those kept or above is NaN */
 } Found;
 
 /* One matrix, and what to do with it. */
@@ -54,133 +50,127 @@ typedef struct {
     int32_t threads;
 } Workspace;
 
-/* exp(-t) for t >= 0 to 2 ulp (the polynomial is Cephes'); beyond 104 it is 0, and so it is for NaN. */
-static inline float exp_minus(float t) {
-    t = t < 104.0f ? t : 104.0f;
-    float n = (t * -1.44269504088896341f + 12582912.0f) - 12582912.0f; /* rounded to a whole number */
-    float f = n * 2.12194440e-4f + (n * -0.693359375f - t);
-    float y = 1.9875691500e-4f;
-    y = y * f + 1.3981999507e-3f;
-    y = y * f + 8.3334519073e-3f;
-    y = y * f + 4.1665795894e-2f;
-    y = y * f + 1.6666665459e-1f;
-    y = y * f + 5.0000001201e-1f;
-    y = y * (f * f) + (f + 1.0f);
-    union { int32_t i; float f; } scale = {.i = ((int32_t)n + 127 + 64) << 23}; /* 2^(n + 64): not yet subnormal */
-    return y * scale.f * 5.421010862427522e-20f;
+/* A threshold as the loops need it. */
+typedef struct {
+    float c;     /* the threshold */
+    float rate;  /* log2(e) / c */
+    float limit; /* where smooth shrinkage leaves nothing of u: exp(-86) is close to the smallest normal number */
+} Threshold;
+
+static Threshold threshold(float c) {
+    float rate = LOG2_E / c;
+    return (Threshold){c, rate, isinf(rate) ? 0.0f : 86.0f * c};
 }
 
-/* A threshold that is NaN makes everything NaN; `limits` says whether an infinite u takes the operator's limit (0 for
-   smooth shrinkage, the threshold for a hard clip) or comes out NaN: then the limit must not hide an overflow. Selections
-   in place of branches, and constant `operator` and `limits`, so that the loop around it becomes vector code. */
-static inline __attribute__((always_inline)) float clip(int operator, int limits, float u, float c, float rate) {
-    float poison = c != c ? c : 0.0f;
+/* `limits` says whether an infinite u takes the operator's limit (0 for smooth shrinkage, the threshold for a hard clip)
+   or comes out NaN: then the limit must not hide an overflow. A threshold that is NaN is dealt with before. Selections in
+   place of branches, and constant `operator` and `limits`, so that the loop around it becomes vector code. */
+INLINE float clip(int operator, int limits, float u, Threshold at) {
     if (operator == SMOOTH) {
-        float kept = exp_minus((u < 0 ? -u : u) * rate), y = u * kept; /* inf * 0 is NaN */
-        if (!limits) return y + poison * u;
-        y = kept == 0.0f ? 0.0f : y;
-        y = rate == 0.0f ? u : y; /* an infinite threshold: no clip */
-        return (u == u ? y : u) + poison;
+        float size = u < 0 ? -u : u, kept = exp2_minus(size, at.rate);
+        if (limits) return size >= at.limit ? 0.0f : u * kept;
+        return u * (size < at.limit ? kept : 0.0f); /* inf * 0 is NaN */
     }
     if (operator == HARD) {
-        float y = u > c ? c : u;
-        y = u < -c ? -c : y;
-        return y + (limits ? poison : poison * u);
+        float y = u > at.c ? at.c : u;
+        y = u < -at.c ? -at.c : y;
+        return limits ? y : y + 0.0f * u;
     }
     return u;
 }
 
-static inline int32_t magnitude(float x) {
-    union { float f; int32_t i; } bits = {.f = x};
-    return bits.i & INT32_MAX;
-}
-
-/* Which of the GROUP numbers at `bits` are at least `limit` >= 1, as a mask. */
-static inline uint32_t at_least(const int32_t *bits, int32_t limit) {
+/* Which of the GROUP numbers at u have a magnitude, as a bit pattern, of at least `limit` >= 1, as a mask. */
+static inline uint32_t at_least(const float *u, int32_t limit) {
 #if defined(__AVX512F__)
-    return _mm512_cmpge_epi32_mask(_mm512_loadu_si512(bits), _mm512_set1_epi32(limit));
+    __m512i bits = _mm512_and_si512(_mm512_loadu_si512(u), _mm512_set1_epi32(INT32_MAX));
+    return _mm512_cmpge_epi32_mask(bits, _mm512_set1_epi32(limit));
 #elif defined(__AVX2__)
-    __m256i below = _mm256_set1_epi32(limit - 1);
-    __m256i low = _mm256_cmpgt_epi32(_mm256_loadu_si256((const __m256i *)bits), below);
-    __m256i high = _mm256_cmpgt_epi32(_mm256_loadu_si256((const __m256i *)(bits + 8)), below);
-    return _mm256_movemask_ps(_mm256_castsi256_ps(low)) | _mm256_movemask_ps(_mm256_castsi256_ps(high)) << 8;
+    __m256i below = _mm256_set1_epi32(limit - 1), magnitude = _mm256_set1_epi32(INT32_MAX);
+    __m256i low = _mm256_and_si256(_mm256_loadu_si256((const __m256i *)u), magnitude);
+    __m256i high = _mm256_and_si256(_mm256_loadu_si256((const __m256i *)(u + 8)), magnitude);
+    uint32_t first = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(low, below)));
+    return first | (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(high, below))) << 8;
 #else
     uint32_t mask = 0;
-    for (int i = 0; i < GROUP; i++) mask |= (uint32_t)(bits[i] >= limit) << i;
+    for (int i = 0; i < GROUP; i++) mask |= (uint32_t)(magnitude(u[i]) >= limit) << i;
     return mask;
 #endif
 }
 
-/* Append those of the GROUP numbers at `bits` that the mask says, as far as there is room. */
-static inline void append(const int32_t *bits, uint32_t mask, int32_t *kept, int64_t room, Found *found) {
-#if defined(__AVX512F__)
-    if (found->kept + GROUP <= room) {
-        _mm512_mask_compressstoreu_epi32(kept + found->kept, (__mmask16)mask, _mm512_loadu_si512(bits));
-        found->kept += __builtin_popcount(mask);
-        return;
-    }
-#endif
-    for (; mask; mask &= mask - 1, found->kept++)
-        if (found->kept < room) kept[found->kept] = bits[__builtin_ctz(mask)];
-}
-
-/* Append to `kept` what lies in the bracket. `bits` are whole groups: the last is padded with zeros. Far out in the tail,
-   where the quantiles of interest are, most groups have nothing to keep. */
+/* Keep what lies in the bracket of the first `size` numbers at u. They are followed by zeros up to a whole group. Far out
+   in the tail, where the quantiles of interest are, most groups have nothing to keep. */
 static inline void collect(
-    const int32_t *bits, int64_t n, int32_t low, int32_t high, int32_t *kept, int64_t room, Found *found
+    const float *u, int64_t size, int32_t low, int32_t high, int32_t *kept, int64_t room, Found *found
 ) {
-    for (int64_t start = 0; start < n; start += GROUP) {
-        uint32_t inside = at_least(bits + start, low);
+    for (int64_t start = 0; start < size; start += GROUP) {
+        uint32_t inside = at_least(u + start, low);
         if (!inside) continue;
-        if (high != INT32_MAX) {
-            uint32_t above = at_least(bits + start, high);
-            found->above += __builtin_popcount(above);
-            inside &= ~above;
+        uint32_t above = high == INT32_MAX ? 0 : at_least(u + start, high);
+        found->above += __builtin_popcount(above);
+        if (at_least(u + start, INFINITE + 1)) found->nan = 1;
+        inside &= ~above;
+        if (inside == ALL && found->kept + GROUP <= room) { /* a small matrix is kept whole */
+            for (int i = 0; i < GROUP; i++) kept[found->kept + i] = magnitude(u[start + i]);
+            found->kept += GROUP;
+            continue;
         }
-        append(bits + start, inside, kept, room, found);
+        for (; inside; inside &= inside - 1, found->kept++)
+            if (found->kept < room) kept[found->kept] = magnitude(u[start + __builtin_ctz(inside)]);
     }
 }
 
-static inline __attribute__((always_inline)) void part(
+/* The part of a job that one thread does. */
+typedef struct {
+    float *restrict p, *restrict m, *restrict v, *restrict w;
+    const float *restrict g;
+    Adam adam;
+    Threshold at;
+} Part;
+
+/* u at place i, after the gradient was taken in if that is asked for. */
+INLINE float direction_at(int work, const Part *x, int64_t i) {
+    if (work & LOAD) return x->w[i];
+    if (work & UPDATE) advance(&x->adam, x->g[i], x->m + i, x->v + i);
+    float u = direction(&x->adam, x->m[i], x->v[i]);
+    if (work & STORE) x->w[i] = u;
+    return u;
+}
+
+INLINE void move(int operator, int limits, const Part *x, int64_t i, float u) {
+    x->p[i] = x->adam.decay * x->p[i] - x->adam.lr * clip(operator, limits, u, x->at);
+}
+
+/* Make the directions of one block while those of the block before move the weights: roots and divisions of the one and
+   the exponential of the other then run at the same time. */
+INLINE void part(
     int work, int operator, int limits, const Job *job, float c, int64_t from, int64_t n, int32_t *restrict kept,
     int64_t room, Found *found
 ) {
-    float *restrict p = job->p + from, *restrict m = job->m + from, *restrict v = job->v + from;
-    float *restrict w = work & (STORE | LOAD) ? job->w + from : 0;
-    const float *restrict g = job->g + from;
-    const Adam adam = job->adam;
-    const float rate = 1.0f / c;
-    int32_t bits[BLOCK], top = 0;
-    for (int64_t start = 0; start < n; start += BLOCK) {
-        int64_t size = start + BLOCK < n ? BLOCK : n - start;
-        int32_t least = INT32_MAX;
-        for (int64_t j = 0; j < size; j++) {
-            int64_t i = start + j;
-            float u;
-            if (work & UPDATE) {
-                float gi = adam.sign * g[i];
-                float d = gi - m[i];
-                m[i] = adam.fresh1 < 0.5f ? m[i] + adam.fresh1 * d : gi - adam.beta1 * d; /* torch's lerp */
-                v[i] = adam.beta2 * v[i] + adam.fresh2 * gi * gi; /* in torch's order: gi * gi alone may overflow */
+    float *w = work & (STORE | LOAD) ? job->w + from : 0;
+    const Part x = {job->p + from, job->m + from, job->v + from, w, job->g + from, job->adam, threshold(c)};
+    float blocks[2][BLOCK];
+    for (int64_t start = 0, before = 0; start < n || before; start += BLOCK) {
+        int64_t left = n - start, size = left > BLOCK ? BLOCK : left > 0 ? left : 0;
+        float *restrict u = blocks[start / BLOCK % 2], *restrict old = blocks[(start / BLOCK + 1) % 2];
+        int64_t past = start - BLOCK;
+        if (size == BLOCK && before == BLOCK) {
+            for (int64_t j = 0; j < BLOCK; j++) {
+                u[j] = direction_at(work, &x, start + j);
+                move(operator, limits, &x, past + j, old[j]);
             }
-            if (work & LOAD) u = w[i];
-            else u = m[i] / (adam.a * sqrtf(v[i]) + adam.b);
-            if (work & STORE) w[i] = u;
-            if (work & COLLECT) {
-                bits[j] = magnitude(u);
-                least = bits[j] < least ? bits[j] : least;
-                top = bits[j] > top ? bits[j] : top;
-            }
-            if (work & MOVE) p[i] = adam.decay * p[i] - adam.lr * clip(operator, limits, u, c, rate);
+        } else {
+            for (int64_t j = 0; j < size; j++) u[j] = direction_at(work, &x, start + j);
+            for (int64_t j = 0; j < before; j++) move(operator, limits, &x, past + j, old[j]);
         }
         if (work & COLLECT) {
-            for (int64_t j = size; j % GROUP; j++) bits[j] = 0;
-            collect(bits, size, job->low, job->high, kept, room, found);
-            if (least == 0) /* rare: counting them always would cost a tenth of the pass */
-                for (int64_t j = 0; j < size; j++) found->zeros += bits[j] == 0;
+            int32_t zeros = 0;
+            for (int64_t j = 0; j < size; j++) zeros += u[j] == 0;
+            found->zeros += zeros;
+            for (int64_t j = size; j % GROUP; j++) u[j] = 0;
+            collect(u, size, job->low, job->high, kept, room, found);
         }
+        before = work & MOVE ? size : 0;
     }
-    found->top = top;
 }
 
 #define PART(work, operator, limits) \
@@ -193,8 +183,11 @@ static inline __attribute__((always_inline)) void part(
     else PART(work, NONE, 0)
 
 /* One pass over a matrix by all threads. Returns whether this kind of pass is there. */
-static int pass(int work, const Job *job, float c, const Workspace *space) {
+static int pass(int work, const Job *original, float c, const Workspace *space) {
     int threads = space->threads, unknown = 0;
+    Job copy = *original, *job = &copy;
+    if (isinf(c) && job->limits) job->operator = NONE;              /* no clip: an infinite u stays what it is */
+    if (isnan(c) && job->operator != NONE) job->adam.lr = c, c = 1; /* a threshold that is NaN makes all weights NaN */
 #pragma omp parallel for num_threads(threads) schedule(static, 1) reduction(| : unknown) if (threads > 1)
     for (int t = 0; t < threads; t++) {
         int64_t from = job->n * t / threads / BLOCK * BLOCK;
@@ -252,16 +245,16 @@ static double number(int32_t bits) {
 /* The quantile of the non-zero magnitudes from what a pass has kept: selection.among and quantile.interpolate for one
    matrix. Returns whether the guess was good enough. */
 static int select_quantile(Job *job, const Workspace *space) {
-    int64_t size = 0, above = 0, zeros = 0, top = 0;
+    int64_t size = 0, above = 0, zeros = 0, nan = 0;
     for (int t = 0; t < space->threads; t++) {
         const Found *found = space->found + t;
         if (found->kept > space->room) return 0;
         for (int64_t i = 0; i < found->kept; i++) space->kept[size++] = space->kept[t * space->room + i];
         above += found->above;
         zeros += found->zeros;
-        top = found->top > top ? found->top : top;
+        nan |= found->nan;
     }
-    if (top > 0x7F800000) {
+    if (nan) {
         job->quantile = NAN;
         return 1;
     }

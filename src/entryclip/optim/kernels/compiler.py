@@ -42,7 +42,8 @@ def _compiler() -> list[str]:
 
 def _fingerprint(source: Path, compiler: list[str]) -> str:
     version = subprocess.run([*compiler, "--version"], capture_output=True, check=False).stdout
-    parts = [source.read_bytes(), version, repr((compiler, _FLAGS, _MACHINE)).encode(), _processor()]
+    headers = [each.read_bytes() for each in sorted(source.parent.glob("*.h"))]
+    parts = [source.read_bytes(), *headers, version, repr((compiler, _FLAGS, _MACHINE)).encode(), _processor()]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:20]
 
 

@@ -19,6 +19,8 @@ from ...thresholds import ranked
 from .brackets import Brackets
 from .compiler import library
 from .plan import DirectionKind, KernelPlan, ThresholdSource
+from .scaled_cpu import ADAM, ScaledCPUBackend
+from .scaled_matrices import ScaledBackend
 
 _CACHED = 1 << 22  # entries up to which the direction is stored between two passes: beyond, it is made anew
 _SMALL = 1 << 12  # entries up to which all magnitudes of a matrix are kept, so that no guess can miss the quantile
@@ -46,7 +48,6 @@ class Workspace(ctypes.Structure):
     )
 
 
-ADAM = np.dtype([(name, "f4") for name in ("sign", "beta1", "fresh1", "beta2", "fresh2", "a", "b", "decay", "lr")])
 JOB = np.dtype(
     [
         *((name, "i8") for name in ("p", "m", "v", "w", "g", "n")),
@@ -100,6 +101,7 @@ class CPUBackend:
     takes_half: ClassVar[frozenset[DirectionKind]] = frozenset()
     preserves_rms: ClassVar[frozenset[DirectionKind]] = frozenset()
     spans_processes: ClassVar[bool] = False
+    scaled: ClassVar[type[ScaledBackend] | None] = ScaledCPUBackend
 
     def __init__(self, plan: KernelPlan):
         self._jobs = np.zeros(len(plan.owner), JOB)
@@ -123,6 +125,9 @@ class CPUBackend:
         jobs["adam"] = constants if len(constants) == 1 else constants[plan.owner]
         jobs["g"] = np.array([g.data_ptr() for g in plan.gradients], np.int64)[plan.owner] + self._offset
         clipped = jobs[: plan.clipped]
+        if plan.is_scaled:
+            _call(jobs[plan.clipped :])
+            return np.zeros(plan.clipped)
         if plan.clipped:
             clipped["threshold"], clipped["multiple"] = plan.threshold, plan.multiple
             looks = np.zeros(plan.clipped, bool)

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from ...arrays import Array, cast, namespace
+from ...auto_threshold import Auto
 from ...clip import Clip
 from ...dtensor import is_dtensor, is_sliced, local_shard, shard_groups
 from ...thresholds import QuantileRule, State, Step
 from ..capture import is_capturing
 from ..groups import Group, ParameterState, clips, layout_of
-from ..stages import stage_memory
 from .backends import backend_for
 from .binding import as_plain, bind, is_half_of, is_plain, is_readable, takes_gradient
 from .matrix_rows import MatrixRows, matrix_rows
@@ -31,6 +31,8 @@ from .plan import (
     MomentumConstants,
     ThresholdSource,
 )
+from .rule_memory import gather_memory, release_memory
+from .scaled_matrices import ScaledMatrices
 
 _OPTIONS = ("clip_vectors", "blocks", "transposed", "flatten", "nonfinite", "fp32_state", "capturable")
 
@@ -50,6 +52,7 @@ class FusedGroup(ABC):
         self._plan = _empty_plan()
         self._backend: Backend | None = None
         self._memory: State = {}
+        self._scaled: ScaledMatrices | None = None  # where the clip is `Auto`'s
         self._rule: QuantileRule | None = None  # where there is something to clip
         self._ones: Array = np.zeros(0)  # (clipped, 1, 1), in the library in which the rule computes
         self._in_graphs: list[Any] = []  # captured graphs work in the memory of these
@@ -64,7 +67,7 @@ class FusedGroup(ABC):
                     "the fused step is not made for these parameters and options yet, which a CUDA graph cannot "
                     "capture: take a step with the same ones, and with gradients for the same parameters, before"
                 )
-            self._release_memory()
+            release_memory(self._states, self._plan.bindings)
             self._params, self._options = params, self._plan_options(group)
             self._make_plan(weights, states, group)
         self._states = [states[i] for i in self._taken]  # also where a state is another object with the same tensors
@@ -94,6 +97,8 @@ class FusedGroup(ABC):
             self._set_thresholds(self._rule, when)
         if is_capturing():
             self._in_graphs.append((self._backend, self._memory, self._ones))
+        if self._scaled is not None:
+            self._scaled.step_(plan)
         quantiles = self._backend.run(plan)
         if self._rule is not None and self._awaits(self._rule):
             self._finish(self._rule, when, quantiles)
@@ -132,11 +137,14 @@ class FusedGroup(ABC):
         if not clips(group, self.stage, w):
             return True
         clip: Clip = group[self.stage]
-        if clip.operator not in OPERATORS or not isinstance(clip.rule, QuantileRule):
+        if clip.operator not in OPERATORS or not layout_of(group).is_contiguous():
             return False
-        if clip.preserve_rms and (self._kind(group) not in backend.preserves_rms or shard_groups(w)):
-            return False  # the sums of squares are those of one process
-        return layout_of(group).is_contiguous()
+        if type(clip.rule) is Auto:  # a class made from it may decide otherwise
+            return backend.scaled is not None and self._kind(group) == DirectionKind.ADAM and not is_dtensor(w)
+        if not isinstance(clip.rule, QuantileRule):
+            return False
+        # The sums of squares are those of one process.
+        return not clip.preserve_rms or (self._kind(group) in backend.preserves_rms and not shard_groups(w))
 
     def _rows(self, w: Tensor, group: Group) -> MatrixRows:
         """Return the matrices of a parameter that are worked on one by one."""
@@ -174,7 +182,7 @@ class FusedGroup(ABC):
         chosen = set(supported)
         self.rest = [p for i, p in enumerate(self._params) if i not in chosen]
         self._taken = self._sorted(supported, weights, group)
-        self._backend, self._memory, self._plan, self._rule = None, {}, _empty_plan(), None
+        self._backend, self._memory, self._plan, self._rule, self._scaled = None, {}, _empty_plan(), None, None
         if backend is None or not self._taken:
             return
         taken = [weights[i] for i in self._taken]
@@ -183,7 +191,7 @@ class FusedGroup(ABC):
         owner = np.repeat(np.arange(len(taken)), counts)
         clipped = [w for w in taken if clips(group, self.stage, w)]
         self._states = [states[i] for i in self._taken]
-        views = self._gather_memory(clipped, counts, group, backend.uses_torch)
+        self._memory, views = gather_memory(self.stage, clipped, self._states, counts, group, backend.uses_torch)
         keys, own = self._buffers(group), [local_shard(self._params[i]) for i in self._taken]
         parts = zip(own, map(local_shard, taken), self._states, views, strict=True)
         bindings = [bind(p, w, state, keys, memory) for p, w, state, memory in parts]
@@ -195,44 +203,24 @@ class FusedGroup(ABC):
         self._plan.total = np.repeat([each.total for each in rows], counts)[: self._plan.clipped]
         if clipped:
             clip: Clip = group[self.stage]
-            rule = clip.rule
-            assert isinstance(rule, QuantileRule)
-            self._rule, self._plan.operator, self._plan.q = rule, OPERATORS[clip.operator], rule.level
-            self._plan.preserve_rms = clip.preserve_rms
-            self._ones = np.ones((self._plan.clipped, 1, 1), np.float32)
-            if backend.uses_torch and (rule.has_memory or self._plan.is_capturable):
-                self._ones = torch.from_numpy(self._ones).to(device)
+            self._plan.operator, self._plan.preserve_rms = OPERATORS[clip.operator], clip.preserve_rms
+            if isinstance(clip.rule, QuantileRule):
+                self._set_rule(clip.rule, device if backend.uses_torch else None)
         self._plan.propagate = group["nonfinite"] == "propagate"
+        self._plan.is_scaled = bool(clipped) and self._rule is None
         self._backend = backend(self._plan)
+        if self._plan.is_scaled:
+            assert backend.scaled is not None
+            self._scaled = ScaledMatrices(
+                self._plan, group[self.stage], self._memory, clipped, layout_of(group), backend.scaled
+            )
 
-    def _gather_memory(self, clipped: list[Tensor], counts: list[int], group: Group, uses_torch: bool) -> list[State]:
-        """Join the rule's memory of all clipped matrices into one array per key, and return each parameter's views.
-
-        The views go into the optimizer's state. The arrays are those of the backend: the rules are the same in all
-        libraries.
-        """
-        states = self._states
-        views: list[State] = [{} for _ in states]
-        stage, clip = self.stage, group[self.stage]
-        if not clipped or not clip.has_memory:
-            return views
-        layout = layout_of(group)
-        own = [stage_memory(stage, layout.matrices(w), state, clip) for w, state in zip(clipped, states, strict=False)]
-        for key in own[0]:
-            together = torch.cat([each[key].reshape(-1, 1, 1) for each in own])
-            parts = torch.split(together, counts[: len(clipped)])
-            for view, state, each, part in zip(views, states, own, parts, strict=False):
-                view[f"{stage}_{key}"] = state[f"{stage}_{key}"] = part.view(each[key].shape)
-            self._memory[key] = together if uses_torch else together.numpy()
-        return views
-
-    def _release_memory(self) -> None:
-        """Give each parameter of the old plan a copy of its memory: a view would keep the memory of all of them."""
-        for state, each in zip(self._states, self._plan.bindings, strict=True):
-            for key, view in each.memory.items():
-                kept = state.get(key)
-                if kept is not None and kept is view:
-                    state[key] = kept.clone()
+    def _set_rule(self, rule: QuantileRule, device: torch.device | None) -> None:
+        """Let this rule make the thresholds, on a device where its memory is there."""
+        self._rule, self._plan.q = rule, rule.level
+        self._ones = np.ones((self._plan.clipped, 1, 1), np.float32)
+        if device is not None and (rule.has_memory or self._plan.is_capturable):
+            self._ones = torch.from_numpy(self._ones).to(device)
 
     def _set_thresholds(self, rule: QuantileRule, when: Step) -> None:
         """Write down each clipped matrix's threshold, as far as the rule can tell it before the data is seen."""

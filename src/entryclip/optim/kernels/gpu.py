@@ -20,6 +20,7 @@ from . import triton_momentum as momentum
 from . import triton_search as searching
 from .captured_upload import CapturedUpload
 from .plan import DirectionKind, KernelPlan, ThresholdSource
+from .scaled_matrices import ScaledBackend
 
 _SHIFTS = (24, 16, 8, 0)  # of the digits of a magnitude's bit pattern, the highest first
 _TABLE, _CONSTANTS = kernels.TABLE_COLUMNS.value, kernels.CONSTANT_COLUMNS.value
@@ -37,6 +38,7 @@ class GPUBackend:
     takes_half: ClassVar[frozenset[DirectionKind]] = frozenset({DirectionKind.ADAM})
     preserves_rms: ClassVar[frozenset[DirectionKind]] = frozenset({DirectionKind.ADAM})
     spans_processes: ClassVar[bool] = True
+    scaled: ClassVar[type[ScaledBackend] | None] = None
     tile = 8192  # entries that one program works on; below 2^15, for its counts share a register
     block = 1024 if torch.version.hip else 512  # entries that it holds at a time: four, 16 bytes, for each thread
     warps = 4

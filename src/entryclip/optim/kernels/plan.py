@@ -8,7 +8,7 @@ once the quantile is there (`ThresholdSource`). How a backend finds a quantile i
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from ...arrays import Array
 from ...operators import hard_clip, smooth_shrinkage
 from ..groups import Group, ParameterState
 from .binding import ParameterBinding
+
+if TYPE_CHECKING:
+    from .scaled_matrices import ScaledBackend
 
 
 class Operator(enum.IntEnum):
@@ -92,6 +95,7 @@ class KernelPlan:
     total: NDArray[np.int64] | None = None  # entries of each clipped matrix on all processes; None: as `size`
     propagate: bool = True  # a non-finite u comes out NaN, whatever the operator's limit
     preserve_rms: bool = False  # each clipped matrix is scaled back to the root mean square of its u
+    is_scaled: bool = False  # the clipped matrices are left to a `ScaledBackend`
     kind: DirectionKind = DirectionKind.ADAM
     is_capturable: bool = False  # a CUDA graph may capture the step: the host reads nothing from the device
     # What changes from step to step.
@@ -120,6 +124,7 @@ class Backend(Protocol):
     takes_half: ClassVar[frozenset[DirectionKind]]
     preserves_rms: ClassVar[frozenset[DirectionKind]]  # the kinds of which it carries out plans with `preserve_rms`
     spans_processes: ClassVar[bool]  # whether it finds the quantiles of matrices that are sharded over processes
+    scaled: "ClassVar[type[ScaledBackend] | None]"  # what clips by the scales of rows and columns, in AdamW's step
 
     def __init__(self, plan: KernelPlan): ...
 

@@ -39,7 +39,7 @@ class LearningRateConfig:
     @classmethod
     def quick(cls) -> "LearningRateConfig":
         """A few seconds: fewer rates, seeds and steps."""
-        return cls(rates=(1e-2, 3e-2, 6e-2, 0.12, 0.25), seeds=2, steps=100)
+        return cls(rates=(1e-2, 3e-2, 0.1, 0.25), seeds=2, steps=40)
 
 
 @dataclass(frozen=True, kw_only=True)

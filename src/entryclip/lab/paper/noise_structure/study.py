@@ -67,16 +67,16 @@ class NoiseStructureConfig:
         return cls(
             model="tiny",
             lr=0.01,
-            steps=40,
-            stages=(10, 20, 40),
-            samples=24,
-            directions=3,
+            steps=16,
+            stages=(4, 16),
+            samples=12,
+            directions=2,
             shown="blocks.1.attn.qkv_w.v",
-            clipped_steps=15,
-            seeds=2,
+            clipped_steps=8,
+            seeds=1,
             sequences=4,
             length=64,
-            eval_tokens=2048,
+            eval_tokens=512,
             compile=False,
         )
 

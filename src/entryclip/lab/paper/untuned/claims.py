@@ -6,7 +6,7 @@ from typing import NamedTuple
 from ...engine.study import Claim, Row
 from .study import UntunedRun
 
-_STAGE_NAMES = {"post": "gradient descent", "pre": "spectral gradient descent"}
+STAGE_NAMES = {"post": "gradient descent", "pre": "spectral gradient descent"}
 
 
 class Comparison(NamedTuple):
@@ -28,7 +28,7 @@ class Comparison(NamedTuple):
 def claims(rows: Sequence[Row]) -> list[Claim]:
     """Two bounds on the ratio of final losses, fixed before these seeds were run, for each size and stage."""
     found = comparisons(UntunedRun.from_rows(rows))
-    return [claim for d in sorted({c.d for c in found}) for stage in _STAGE_NAMES for claim in _bounds(found, d, stage)]
+    return [claim for d in sorted({c.d for c in found}) for stage in STAGE_NAMES for claim in _bounds(found, d, stage)]
 
 
 def _bounds(found: Sequence[Comparison], d: int, stage: str) -> list[Claim]:
@@ -45,7 +45,7 @@ def _bounds(found: Sequence[Comparison], d: int, stage: str) -> list[Claim]:
         same_rates = max(c.auto_coarse / c.paper for c in some)
         claims.append(
             Claim(
-                f"{_STAGE_NAMES[stage]}, d = {d}: auto() without a threshold ends at no more than {bound:g} times the "
+                f"{STAGE_NAMES[stage]}, d = {d}: auto() without a threshold ends at no more than {bound:g} times the "
                 f"better of the paper's tuned clips, {words}",
                 f"{text} (at the paper's six learning rates alone at most {same_rates:.2f}{at_edge})",
                 worst.ratio <= bound,

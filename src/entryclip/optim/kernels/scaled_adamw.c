@@ -1,0 +1,162 @@
+/* AdamW with a clip whose thresholds follow the scales of rows and columns: `Auto`, auto_threshold.py. scaled_cpu.py
+   declares the same structure. A step makes three calls, with the host in between, which works on rows and columns:
+
+     scan     take the gradients into the moments; sum the logarithms of |u| by row and by column
+     sketch   count the sizes of some entries of u in the unit of their scales
+     move     p <- decay p - lr clip(u), at the threshold times the scales of its entry
+
+   u = m / (a sqrt(v) + b) is made anew in each. The logarithm is the bit pattern of |u|: sums of integers are the same in
+   every order. Threads have rows of their own. */
+
+#include "adam.h"
+#include <stdlib.h>
+
+enum { PARALLEL = 1 << 15, BINS = 256 };
+enum { SHIFT = 20, FIRST = (127 - 8) * 8 }; /* of efficiency.py: bins of an eighth of an octave, from 2^-8 on */
+
+/* One matrix as it lies in memory, what is asked and what is found. */
+typedef struct {
+    float *p, *m, *v;
+    const float *g;
+    int64_t rows, columns;
+    int64_t *row_sums, *column_sums;   /* of bit patterns, where u is not 0 */
+    int64_t *row_counts, *column_counts; /* of entries that are not 0 */
+    const float *row_scales, *column_scales;
+    float *sketch;              /* BINS counts */
+    int64_t look_from, look_by; /* the sketch takes every so many rows (by_columns: columns), beginning with this one */
+    int64_t look_count;         /* how many of them */
+    int32_t by_columns;
+    int32_t ceiling;            /* the bit pattern that larger ones count as, at most that of inf */
+    int32_t operator;           /* SMOOTH, or HARD for the guard too */
+    int32_t limits;             /* whether an infinite u takes the operator's limit; else it comes out NaN */
+    float threshold, slope;
+    Adam adam;
+} Job;
+
+static int threads_for(const Job *job, int threads) {
+    if (job->rows * job->columns < PARALLEL) return 1;
+    return threads < job->rows ? threads : (int)job->rows;
+}
+
+static void scan_row(const Job *job, int64_t row, int32_t *restrict bits, int64_t *restrict sums, int64_t *restrict zeros) {
+    const Adam adam = job->adam;
+    const int64_t at = row * job->columns, columns = job->columns;
+    float *restrict m = job->m + at, *restrict v = job->v + at;
+    const float *restrict g = job->g + at;
+    const int32_t ceiling = job->ceiling;
+    int32_t least = INT32_MAX;
+    int64_t sum = 0, missing = 0;
+    for (int64_t j = 0; j < columns; j++) {
+        advance(&adam, g[j], m + j, v + j);
+        int32_t each = magnitude(direction(&adam, m[j], v[j]));
+        bits[j] = each = each < ceiling ? each : ceiling;
+        least = each < least ? each : least;
+    }
+    for (int64_t j = 0; j < columns; j++) {
+        sum += bits[j];
+        sums[j] += bits[j];
+    }
+    if (least == 0) /* rare */
+        for (int64_t j = 0; j < columns; j++) {
+            missing += bits[j] == 0;
+            zeros[j] += bits[j] == 0;
+        }
+    job->row_sums[row] = sum;
+    job->row_counts[row] = columns - missing;
+}
+
+/* Returns whether there was memory enough. */
+int scan(Job *jobs, int64_t count, int32_t most_threads) {
+    for (Job *job = jobs; job < jobs + count; job++) {
+        int threads = threads_for(job, most_threads);
+        int64_t columns = job->columns;
+        int64_t *sums = calloc(2 * columns * threads, sizeof *sums); /* by thread: sums of columns, and their zeros */
+        int32_t *bits = malloc(columns * threads * sizeof *bits);
+        if (sums && bits) {
+#pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
+            for (int t = 0; t < threads; t++) {
+                int64_t *own = sums + 2 * columns * t;
+                for (int64_t i = job->rows * t / threads; i < job->rows * (t + 1) / threads; i++)
+                    scan_row(job, i, bits + columns * t, own, own + columns);
+            }
+            for (int64_t j = 0; j < columns; j++) {
+                job->column_sums[j] = 0, job->column_counts[j] = job->rows;
+                for (int t = 0; t < threads; t++) {
+                    job->column_sums[j] += sums[2 * columns * t + j];
+                    job->column_counts[j] -= sums[2 * columns * t + columns + j];
+                }
+            }
+        }
+        int enough = sums && bits;
+        free(sums);
+        free(bits);
+        if (!enough) return 0;
+    }
+    return 1;
+}
+
+void sketch(Job *jobs, int64_t count) {
+    for (Job *job = jobs; job < jobs + count; job++) {
+        int32_t counts[BINS] = {0};
+        int64_t along = job->by_columns ? job->rows : job->columns;
+        for (int64_t k = 0; k < job->look_count; k++)
+            for (int64_t j = 0; j < along; j++) {
+                int64_t line = job->look_from + k * job->look_by;
+                int64_t row = job->by_columns ? j : line, column = job->by_columns ? line : j;
+                int64_t i = row * job->columns + column;
+                float scale = job->row_scales[row] * job->column_scales[column];
+                int32_t bits = magnitude(direction(&job->adam, job->m[i], job->v[i]) / scale);
+                int32_t bin = ((bits < INFINITE ? bits : INFINITE) >> SHIFT) - FIRST;
+                counts[bin < 0 ? 0 : bin < BINS ? bin : BINS - 1] += bits != 0;
+            }
+        for (int i = 0; i < BINS; i++) job->sketch[i] = (float)counts[i];
+    }
+}
+
+/* u after the operator, at a threshold that is the product of its row's and its column's part: for smooth shrinkage these
+   are one over the threshold, times log2(e). */
+INLINE float clip(int operator, int limits, float u, float row, float column) {
+    float at = row * column;
+    if (operator == SMOOTH) {
+        float size = u < 0 ? -u : u, kept = exp2_minus(size, at);
+        if (limits) return size * at >= 124.0f ? 0.0f : u * kept;
+        return u * (size * at < 124.0f ? kept : 0.0f); /* inf * 0 is NaN */
+    }
+    float y = u > at ? at : u;
+    y = u < -at ? -at : y;
+    return limits ? y : y + 0.0f * u;
+}
+
+INLINE void move_row(int operator, int limits, const Job *job, int64_t row, const float *restrict by_column) {
+    const Adam adam = job->adam;
+    const int64_t at = row * job->columns, columns = job->columns;
+    float *restrict p = job->p + at;
+    const float *restrict m = job->m + at, *restrict v = job->v + at;
+    const float c = job->threshold * job->row_scales[row], by_row = operator == SMOOTH ? LOG2_E / c : c;
+    const float lr = adam.lr / job->slope;
+    for (int64_t j = 0; j < columns; j++) {
+        float u = direction(&adam, m[j], v[j]);
+        p[j] = adam.decay * p[j] - lr * clip(operator, limits, u, by_row, by_column[j]);
+    }
+}
+
+/* Returns whether there was memory enough. */
+int move(Job *jobs, int64_t count, int32_t most_threads) {
+    for (Job *job = jobs; job < jobs + count; job++) {
+        int threads = threads_for(job, most_threads);
+        float *by_column = malloc(job->columns * sizeof *by_column);
+        if (!by_column) return 0;
+        for (int64_t j = 0; j < job->columns; j++)
+            by_column[j] = job->operator == SMOOTH ? 1.0f / job->column_scales[j] : job->column_scales[j];
+#pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
+        for (int t = 0; t < threads; t++)
+            for (int64_t i = job->rows * t / threads; i < job->rows * (t + 1) / threads; i++) {
+                if (job->operator == SMOOTH && job->limits) move_row(SMOOTH, 1, job, i, by_column);
+                else if (job->operator == SMOOTH) move_row(SMOOTH, 0, job, i, by_column);
+                else if (job->limits) move_row(HARD, 1, job, i, by_column);
+                else move_row(HARD, 0, job, i, by_column);
+            }
+        free(by_column);
+    }
+    return 1;
+}

@@ -1,0 +1,88 @@
+"""The backend on a CPU for thresholds that follow the scales of rows and columns: scaled_adamw.c and its structure."""
+
+import ctypes
+import functools
+import math
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .compiler import library
+from .plan import AdamConstants, KernelPlan
+from .scaled_matrices import MatricesOfOneShape
+
+ADAM = np.dtype([(name, "f4") for name in AdamConstants._fields])  # the struct Adam of adam.h
+_ARRAYS = ("row_sums", "column_sums", "row_counts", "column_counts", "row_scales", "column_scales")
+SCALED_JOB = np.dtype(
+    [
+        *((name, "i8") for name in ("p", "m", "v", "g", "rows", "columns", *_ARRAYS, "sketch")),
+        *((name, "i8") for name in ("look_from", "look_by", "look_count")),
+        *((name, "i4") for name in ("by_columns", "ceiling", "operator", "limits")),
+        ("threshold", "f4"),
+        ("slope", "f4"),
+        ("adam", ADAM),
+    ],
+    align=True,
+)
+Jobs = NDArray[np.void]
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    return library(Path(__file__).with_name("scaled_adamw.c"))
+
+
+class ScaledCPUBackend:
+    """Carries out the step of a plan's clipped matrices on the host: see `scaled_matrices.ScaledBackend`."""
+
+    def __init__(self, plan: KernelPlan, shapes: list[MatricesOfOneShape], transposed: bool):
+        self._jobs = jobs = np.zeros(plan.clipped, SCALED_JOB)
+        owner, start = plan.owner[: plan.clipped], plan.start[: plan.clipped]
+        self._owner, self._offset = owner, 4 * start
+        addresses = np.array([each.addresses for each in plan.bindings], np.int64).reshape(-1, 3)
+        for name, column in zip("pmv", addresses.T, strict=True):
+            jobs[name] = column[owner] + self._offset
+        jobs["limits"], jobs["by_columns"] = not plan.propagate, transposed
+        own, other = ("column", "row") if transposed else ("row", "column")
+        for matrices in shapes:
+            at, (m, n) = matrices.index, matrices.shape
+            jobs["rows"][at], jobs["columns"][at] = (n, m) if transposed else (m, n)
+            for kind in ("sums", "counts", "scales"):
+                jobs[f"row_{kind}"][at] = _each(getattr(matrices, f"{own}_{kind}"))
+                jobs[f"column_{kind}"][at] = _each(getattr(matrices, f"{other}_{kind}"))
+            jobs["sketch"][at] = _each(matrices.sketch)
+            jobs["look_by"][at], jobs["look_count"][at] = matrices.stride, matrices.looked_at
+
+    def scan(self, plan: KernelPlan, ceilings: NDArray[np.int32]) -> None:
+        """Take the gradients into the moments, and write the sums and counts of all matrices."""
+        jobs = self._jobs
+        constants = np.array(plan.constants, ADAM)
+        jobs["adam"] = constants if len(constants) == 1 else constants[self._owner]
+        jobs["g"] = np.array([g.data_ptr() for g in plan.gradients], np.int64)[self._owner] + self._offset
+        jobs["ceiling"] = ceilings
+        self._check(_library().scan(*self._arguments(), torch.get_num_threads()))
+
+    def sketch(self, first_rows: NDArray[np.int64]) -> None:
+        """Write the sketches of all matrices, of every so many rows beginning with these."""
+        self._jobs["look_from"] = first_rows
+        _library().sketch(*self._arguments())
+
+    def move(self, operators: NDArray[np.int64], thresholds: NDArray[np.float32], slopes: NDArray[np.float32]) -> None:
+        """Move the weights of all matrices."""
+        jobs = self._jobs
+        jobs["operator"], jobs["threshold"], jobs["slope"] = operators, thresholds, slopes
+        self._check(_library().move(*self._arguments(), torch.get_num_threads()))
+
+    def _arguments(self) -> tuple[ctypes.c_void_p, ctypes.c_int64]:
+        return ctypes.c_void_p(self._jobs.ctypes.data), ctypes.c_int64(len(self._jobs))
+
+    def _check(self, done: int) -> None:
+        if not done:
+            raise MemoryError(f"no memory for the sums of {int(self._jobs['columns'].max())} columns")
+
+
+def _each(x: NDArray[np.generic]) -> NDArray[np.int64]:
+    """Return the address of each element along the first dimension of a contiguous array."""
+    return x.ctypes.data + x.itemsize * math.prod(x.shape[1:]) * np.arange(len(x))
