@@ -133,6 +133,7 @@ def gradients(model, tokens, forward=None):
     return loss.detach(), {name: p.grad.clone() for name, p in model.named_parameters()}
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of its compiler
 @pytest.mark.parametrize("compiled", [False, True])
 def test_the_model_has_the_loss_and_gradients_of_the_plain_layers(monkeypatch, compiled):
     model, tokens = filled(), torch.randint(0, 256, (3, 41), generator=generator(5))
