@@ -195,7 +195,9 @@ class Staged(torch.optim.Optimizer):
         return True
 
     def clip_report(self, top: int | None = 10) -> ClipReport:
-        """Return what the clips do to the present gradients and moments, the largest entries first. Free until asked.
+        """Return what the clips do to the present gradients and moments, and which entries of the gradients stand out.
+
+        It is free until asked; `entryclip.optim.clip_report` does the same for an optimizer that Accelerate wraps.
 
         >>> import entryclip as ec
         >>> w = torch.nn.Parameter(torch.zeros(64, 64))
@@ -205,6 +207,7 @@ class Staged(torch.optim.Optimizer):
         >>> w.grad[12, 50] = 900.0
         >>> optimizer.step()
         >>> print(optimizer.clip_report())
+        blocks.7.mlp (gradient) row 12 col 50: 900, 7.18e+03 x its scale
         blocks.7.mlp (post) row 12 col 50: 900 x threshold 1, 0.02% damped by more than half, 1% of RMS kept
         """
         return clip_report(self, top)
