@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ..arrays import widen
+from ..auto_threshold import gaussian_guard
 from ..clip import Clip
 from ..dtensor import is_dtensor, whole
 from ..matrix.singular import leading_triplet
@@ -31,6 +32,7 @@ from .spike_screen import SpikeScreen
 _PARTS = 10  # updates of the running mean between two readings
 _BETA = 0.9  # its memory is ten updates, that is about `every` steps
 _FIRST = 3  # updates before the first reading; they follow each other step by step
+_FALSE_ALARMS = 1e-6  # of the alarm, a matrix of Gaussian noise and a step: small ones have dominant entries by chance
 _LARGEST = 1e30  # standardised entries beyond it would overflow in fp32
 _LIMIT = Clip(hard_clip, Scale(5.0))  # limits a change of the mean: else a spike would show in later readings too
 
@@ -209,7 +211,7 @@ class Monitor:
             g = gradients[matrix.parameter]
             noise = matrix.of(g) - matrix.of(self._means[matrix.parameter])
             spike = self._spike(matrix, matrix.of(g), noise)
-            if suspects is None or spike is not None:
+            if suspects is None or (spike is not None and spike.size > gaussian_guard(*noise.shape, _FALSE_ALARMS)):
                 found.append(_reading(self.steps, matrix, noise, spike, batch, tuple(g.shape)))
         return [reading for reading in found if reading is not None]
 

@@ -8,8 +8,8 @@ A single large entry counts in one row's sum alone. A batch with larger gradient
 two steps T of ordinary noise hardly changes: one that grows by more than `GROWTH` over its running mean makes a
 suspect, to be looked at with scales of its own. An entry that carries half of sigma_1 of square Gaussian noise of side
 n is of size sqrt(3 n) at least, by the law of the leading triplet of a rank-one matrix in noise (Benaych-Georges and
-Nadakuditi 2012). Such an entry raises T by a factor of 1.8 or more from n = 16 on. On a host the work is done in pieces
-that stay in the cache, so that it costs one pass over the gradient.
+Nadakuditi 2012), which raises T by a factor of 2 or more from n = 64 on. Smaller matrices have no screen: to look at
+them closely is cheap. On a host the work is done in pieces that stay in the cache, so that it costs one pass.
 """
 
 import torch
@@ -20,6 +20,7 @@ from ..scales import RowColumnScales
 
 GROWTH = 1.4  # the factor by which the statistic of a suspect exceeds its running mean
 _BETA = 0.9  # the memory of that mean, in steps: ten
+_SMALL = 64  # matrices whose sides are all shorter are always suspects
 _PIECE = 1 << 17  # entries that are worked on at a time on a host
 
 
@@ -32,11 +33,13 @@ class SpikeScreen:
 
     @property
     def is_ready(self) -> bool:
-        """Whether there are scales to divide by."""
+        """Whether there are scales to divide by; never for a small matrix."""
         return self._rows.numel() > 0
 
     def set_scales(self, scales: RowColumnScales, x: Tensor) -> None:
         """Divide by these scales of rows and columns from now on; the mean of the statistic begins anew, with `x`."""
+        if max(x.shape) < _SMALL:
+            return
         self._rows, self._columns = _inverse(scales.rows), _inverse(scales.columns * scales.overall)
         self._mean = float(self.statistic(x))
 
