@@ -48,7 +48,7 @@ def main() -> None:
         if spikes and alarm is None:
             alarm = spikes[0]
             print(f"alarm: {alarm}")
-            print(f"report: {optimizer.clip_report().outliers[0]}")
+            print(f"report: {optimizer.clip_report(batch=number).outliers[0]}")
     assert alarm is not None
 
     x, which, y = batches[alarm.batch]  # the replay: whose gradient is it?

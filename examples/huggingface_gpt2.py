@@ -22,7 +22,9 @@ def examples(length: int = 64) -> list[dict[str, torch.Tensor]]:
 
 def main() -> None:
     torch.manual_seed(0)
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=256, n_positions=64, n_embd=64, n_layer=2, n_head=2))
+    model = GPT2LMHeadModel(
+        GPT2Config(vocab_size=256, n_positions=64, n_embd=64, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
+    )
     report = ClipReportCallback(every=10)
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
@@ -36,6 +38,7 @@ def main() -> None:
             save_strategy="no",
             report_to=[],  # or ["tensorboard"], ["wandb"], ...: the callbacks' metrics are in there
             use_cpu=True,
+            disable_tqdm=True,
         )
         trainer = Trainer(
             model,

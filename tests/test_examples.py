@@ -42,7 +42,7 @@ def test_find_the_spike():
     printed = run("find_the_spike")
     place = r"row (\d+) column 17"
     (row,) = re.search(rf"^alarm: step 58, batch 57, weight, {place}: ", printed, re.MULTILINE).groups()
-    assert re.search(rf"^report: weight \(gradient\) row {row} col 17: ", printed, re.MULTILINE)
+    assert re.search(rf"^report: batch 57, weight \(gradient\) row {row} col 17: ", printed, re.MULTILINE)
     assert re.search(r"^replay: example 21 of batch 57 makes (9\d|100)% of that entry$", printed, re.MULTILINE)
     assert f"and its output is {row}" in printed
 
@@ -52,7 +52,7 @@ def test_huggingface_gpt2():
     losses = [float(loss) for loss in re.findall(r"'step': [\d.]+, 'loss': ([\d.]+)", printed)]
     assert len(losses) == 3
     assert losses[-1] < losses[0]
-    assert re.search(r"^transformer.h.0.attn.c_attn.weight .* hidden +muon .*transposed=True", printed, re.MULTILINE)
+    assert re.search(r"^transformer.h.0.attn.c_attn.weight .* hidden +muon .*blocks=3", printed, re.MULTILINE)
 
 
 def test_lightning_module(tmp_path, monkeypatch):

@@ -77,6 +77,7 @@ def test_alarm_and_metrics_reach_the_logs_and_tensorboard(tmp_path, caplog, monk
     assert list(kept) == [10, 20, 30]
     assert all(0.3 < value < 0.9 for value in kept.values())
     assert [row.name for row in report.report] == ["net.weight"]  # that of step 30
+    assert report.batch == 60  # the next one's
 
 
 def gpt2():

@@ -73,12 +73,12 @@ def test_the_entry_of_a_gradient_that_adam_hides(wrap):
             model.weight.grad[0, 50] = -100.0  # not the largest entry beside row 31's by much, and 1000 of its own row
         model.bias.grad = torch.ones(32)
         optimizer.step()
-        report = optim.clip_report(optimizer)
+        report = optim.clip_report(optimizer, batch=step)
         assert bool(report.outliers) == (step == 1)
     (outlier,) = report.outliers
     assert (outlier.name, outlier.place, outlier.value) == ("weight", (0, 50), -100.0)
     assert outlier.scales == pytest.approx(1000, rel=0.3)
-    assert str(report).startswith("weight (gradient) row 0 col 50: -100, ")
+    assert str(report).startswith("batch 1, weight (gradient) row 0 col 50: -100, ")
     assert report.metrics()["clip/outlier_scales"] == outlier.scales
     assert 0.3 < report.metrics()["clip/rms_kept"] < 0.8
 

@@ -2,7 +2,7 @@
 
 With z the entries over the scales of their rows and columns, those of an earlier step, the statistic of a matrix is
 
-    T = (largest over median of the rows' sum of z^4) ^ (1/4)
+    T = (largest over median of the rows' sum of z^4) ^ (1/4), rows of zeros left out
 
 A single large entry counts in one row's sum alone. A batch with larger gradients moves all sums, so T stays. Between
 two steps T of ordinary noise hardly changes: one that grows by more than `GROWTH` over its running mean makes a
@@ -11,6 +11,8 @@ n is of size sqrt(3 n) at least, by the law of the leading triplet of a rank-one
 Nadakuditi 2012), which raises T by a factor of 2 or more from n = 64 on. Smaller matrices have no screen: to look at
 them closely is cheap. On a host the work is done in pieces that stay in the cache, so that it costs one pass.
 """
+
+import math
 
 import torch
 from torch import Tensor
@@ -50,10 +52,12 @@ class SpikeScreen:
             x, rows, columns = x.mT, columns, rows
         few = max(_PIECE // x.shape[1], 1) if on_host(x) else len(x)
         roots = torch.cat([_root_of_fourth_powers(piece, columns) for piece in x.split(few)]) * rows.square()
-        return (roots.amax() / roots.median()).sqrt()
+        return (roots.amax() / torch.where(roots > 0, roots, torch.nan).nanmedian()).sqrt()
 
     def is_suspect(self, statistic: float) -> bool:
         """Tell whether a value of the statistic calls for a closer look, and take it into the running mean."""
+        if not math.isfinite(self._mean):
+            return True
         limit = GROWTH * self._mean
         self._mean = _BETA * self._mean + (1 - _BETA) * min(statistic, limit)
         return not statistic <= limit  # NaN is suspect

@@ -56,6 +56,7 @@ class _LoggingCallback(TrainerCallback):
 
     def __init__(self) -> None:
         self._metrics: dict[str, float] = {}  # what the next logs are to contain
+        self._first = self._last = 0  # the batches of the present step, numbered from the start of training
 
     def on_init_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Stand before the reporting callbacks, which the Trainer puts first and which pass on the logs as they are."""
@@ -64,6 +65,20 @@ class _LoggingCallback(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Stand before the reporting callbacks, also when this one was added after the Trainer was made."""
         _stand_first(self, _caller(CallbackHandler))
+        self._first = self._last = state.global_step * args.gradient_accumulation_steps
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Count a batch whose gradient is accumulated."""
+        self._last += 1
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Begin the next step's batches."""
+        self._first = self._last = self._last + 1
+
+    @property
+    def batch(self) -> int | str:
+        """The number of the present step's batch, or of the first and the last one: `34-35`."""
+        return self._first if self._first == self._last else f"{self._first}-{self._last}"
 
     def on_log(self, args: Any, state: Any, control: Any, *, logs: Any = None, **_: Any) -> None:
         """Add the metrics since the last logs to these, and to the Trainer's history, which was copied from them."""
@@ -93,29 +108,20 @@ class MonitorCallback(_LoggingCallback):
         self.every, self.where, self.alarm = every, where, alarm
         self.monitor: Monitor | None = None
         self._logged = 0  # the step of the latest logs
-        self._batches = range(0)  # those of the present step
 
     def on_train_begin(self, args: Any, state: Any, control: Any, *, model: Any = None, **_: Any) -> None:
         """Make the monitor, now that the model is on its device, at the step where training begins."""
         super().on_train_begin(args, state, control)
         self.monitor = Monitor(model, self.every, self.where, alarm=self.alarm)
         self.monitor.steps = self._logged = state.global_step
-        first = state.global_step * args.gradient_accumulation_steps
-        self._batches = range(first, first)
-
-    def on_substep_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Count a batch whose gradient is accumulated."""
-        self._batches = range(self._batches.start, self._batches.stop + 1)
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Let the monitor look at the gradients, and warn of entries that dominate."""
         if self.monitor is None:
             return
-        first, last = self._batches.start, self._batches.stop
-        for reading in self.monitor.step(batch=first if first == last else f"{first}-{last}"):
+        for reading in self.monitor.step(batch=self.batch):
             if reading.spiked and self.alarm:
                 _log.warning("one entry dominates the gradient: %s", reading)
-        self._batches = range(last + 1, last + 1)
 
     def on_log(self, args: Any, state: Any, control: Any, *, logs: Any = None, **_: Any) -> None:
         """Add the readings since the last logs."""
@@ -142,7 +148,7 @@ class ClipReportCallback(_LoggingCallback):
     def on_optimizer_step(self, args: Any, state: Any, control: Any, *, optimizer: Any = None, **_: Any) -> None:
         """Take a report where one is due: after the step, while the gradients are still there."""
         if (state.global_step + 1) % self.every == 0:
-            self.report = clip_report(optimizer, top=None)
+            self.report = clip_report(optimizer, top=None, batch=self.batch)
             self._metrics = self.report.metrics()
 
 

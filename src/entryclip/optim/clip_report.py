@@ -59,12 +59,13 @@ class ClipReport(list[ClipRow]):
 
 
 @torch.no_grad()
-def clip_report(optimizer: Any, top: int | None = 10) -> ClipReport:
+def clip_report(optimizer: Any, top: int | None = 10, *, batch: Any = None) -> ClipReport:
     """Return what each clip makes of the present gradients and moments, and the outliers of the gradients.
 
     optimizer   one of `entryclip.optim`, or a wrapper of it that keeps it as `.optimizer`, as Accelerate's and
                 Lightning's do. Any other torch optimizer has no rows, and outliers all the same
     top         how many rows and outliers at most, the largest first; None for all
+    batch       what to say of the batch with each outlier, such as its number
 
     Ask between the step and `zero_grad`: a `grad` clip and the outliers need the gradients. What rests on moments alone
     can be asked any time. An outlier is an entry that exceeds what Gaussian noise of its row's and column's scale would
@@ -76,7 +77,7 @@ def clip_report(optimizer: Any, top: int | None = 10) -> ClipReport:
     >>> model.weight.grad = torch.randn(32, 64, generator=torch.Generator().manual_seed(0))
     >>> model.weight.grad[7, 50] = 1000.0
     >>> print(clip_report(optimizer))
-    weight (gradient) row 7 col 50: 1e+03, 975 x its scale
+    weight (gradient) row 7 col 50: 1e+03, 893 x its scale
     """
     optimizer = _unwrapped(optimizer)
     rows: list[ClipRow] = []
@@ -87,7 +88,7 @@ def clip_report(optimizer: Any, top: int | None = 10) -> ClipReport:
             state = optimizer.state.get(p, {})
             rows += [_row(name, stage, x, state, group) for stage, x in (stage_inputs(p, state, group) if ours else ())]
             found = None if p.grad is None else gradient_outlier(name, p.grad, layout_of(group) if ours else PLAIN)
-            outliers += [] if found is None else [found]
+            outliers += [] if found is None else [found._replace(batch=batch)]
     rows.sort(key=lambda row: -row.largest if not math.isnan(row.largest) else -math.inf)
     outliers.sort(key=lambda outlier: -outlier.scales)
     return ClipReport(rows[:top], outliers[:top])

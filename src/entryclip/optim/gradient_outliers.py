@@ -7,7 +7,7 @@ from whoever looks at its update.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,9 +28,12 @@ class GradientOutlier(NamedTuple):
     place: tuple[int, ...]  # the entry's index in the parameter
     value: float
     scales: float  # |value| over the scale of its row and column; about 1 for an ordinary entry
+    batch: Any = None  # what the caller said of the batch
 
     def __str__(self) -> str:
-        return f"{self.name} (gradient) {describe_place(self.place)}: {self.value:.3g}, {self.scales:.3g} x its scale"
+        batch = "" if self.batch is None else f"batch {self.batch}, "
+        where = f"{batch}{self.name} (gradient) {describe_place(self.place)}"
+        return f"{where}: {self.value:.3g}, {self.scales:.3g} x its scale"
 
 
 def describe_place(place: tuple[int, ...]) -> str:
