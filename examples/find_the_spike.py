@@ -34,7 +34,7 @@ def main() -> None:
     torch.manual_seed(0)
     model = nn.ModuleDict({"predict": nn.Linear(SENSORS, OUTPUTS, bias=False)})["predict"]
     optimizer = ec.optim.AdamW(model.named_parameters(), lr=1e-2)
-    monitor = ec.diagnostics.Monitor(model, every=20, where="*")
+    monitor = ec.diagnostics.Monitor(model, every=20, where="*", alarm=True)
     batches = measurements()
     alarm = None
     for number, (x, which, y) in enumerate(batches):

@@ -45,7 +45,7 @@ def main() -> None:
             arguments,
             train_dataset=examples(),
             optimizer_cls_and_kwargs=(Build, {"method": "muon", "other_lr": 3e-3}),
-            callbacks=[MonitorCallback(every=10), report],
+            callbacks=[MonitorCallback(every=10, alarm=True), report],
         )
         trainer.train()
     print(ec.optim.explain(trainer.optimizer.optimizer))

@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from entryclip.auto_threshold import gaussian_guard
 from entryclip.diagnostics import Monitor
+from entryclip.diagnostics.spike_screen import dominant_size
 
 
 def run(monitor, model, steps, spikes=(), seed=0, size=1e6):
@@ -101,7 +101,7 @@ def test_half_precision_and_batches_of_matrices():
 def test_the_alarm_names_step_batch_parameter_row_and_column():
     """Between two readings, in a step with larger gradients than the others, with no false alarm in 200 steps."""
     model, g = nn.Sequential(nn.Linear(40, 30), nn.Linear(30, 60)), torch.Generator().manual_seed(0)
-    alarmed, quiet = Monitor(model, every=50), Monitor(model, every=50, alarm=False)
+    alarmed, quiet = Monitor(model, every=50, alarm=True), Monitor(model, every=50)
     for step in range(1, 201):
         for p in model.parameters():
             p.grad = (0.3 + torch.randn(p.shape, generator=g)) * (4.0 if step in (70, 77) else 1.0)
@@ -120,17 +120,42 @@ def test_the_alarm_names_step_batch_parameter_row_and_column():
 
 @pytest.mark.parametrize("shape", [(16, 16), (64, 64), (30, 200)])
 def test_the_alarm_misses_no_clear_spike(shape):
-    """Four times as large as one that carries half of sigma_1, in rows and columns of unequal scales; no other alarm."""
+    """Four times as large as the least that can dominate, in rows and columns of unequal scales; no other alarm."""
     model, g = nn.Linear(*reversed(shape), bias=False), torch.Generator().manual_seed(0)
     scales = torch.exp(torch.randn(shape[0], 1, generator=g)) * torch.exp(torch.randn(shape[1], generator=g))
-    size = 4 * max((3 * max(shape)) ** 0.5, gaussian_guard(*shape, 1e-6))
-    monitor, spiked = Monitor(model, every=1000), range(10, 60, 5)
+    size = 4 * dominant_size(*shape)
+    monitor, spiked = Monitor(model, every=1000, alarm=True), range(10, 60, 5)
     for step in range(1, 60):
         model.weight.grad = scales * torch.randn(shape, generator=g)
         if step in spiked:
             model.weight.grad[3, 5] = size * scales[3, 5]
         monitor.step()
     assert [(spike.step, spike.place) for spike in monitor.spikes()] == [(step, (3, 5)) for step in spiked]
+
+
+def test_the_alarm_looks_closely_at_few_matrices():
+    """A closer look costs much more than the screen; entries of heavy tails in rows of changing scales call for few."""
+    model, g = nn.Linear(80, 60, bias=False), torch.Generator().manual_seed(0)
+    monitor, looks = Monitor(model, every=1000, alarm=True), 0
+    for _ in range(200):
+        rows = torch.exp(0.3 * torch.randn(60, 1, generator=g))
+        model.weight.grad = rows * torch.randn(60, 80, generator=g) * torch.randn(60, 80, generator=g)
+        looks += len(monitor._suspects())
+        monitor.step()
+    assert looks < 20
+    assert monitor.spikes() == []
+
+
+def test_rows_without_a_gradient_do_not_disturb_the_alarm():
+    model, g = nn.Linear(80, 60, bias=False), torch.Generator().manual_seed(0)
+    monitor = Monitor(model, every=1000, alarm=True)
+    for step in range(1, 41):
+        used = torch.rand(60, 1, generator=g) < 0.3
+        model.weight.grad = used * torch.randn(60, 80, generator=g)
+        if step == 30:
+            model.weight.grad[7, 9] = 1e3
+        monitor.step()
+    assert [(spike.step, spike.place) for spike in monitor.spikes()] == [(30, (7, 9))]
 
 
 def test_places_are_those_of_the_parameter():
@@ -158,7 +183,7 @@ def test_places_are_those_of_the_parameter():
 
 def test_a_monitor_goes_on_from_its_state():
     model = nn.Linear(40, 30, bias=False)
-    whole, first, second = (Monitor(model, every=10) for _ in range(3))
+    whole, first, second = (Monitor(model, every=10, alarm=True) for _ in range(3))
     g = torch.Generator().manual_seed(0)
     for step in range(1, 61):
         model.weight.grad = 3 + torch.randn(30, 40, generator=g)

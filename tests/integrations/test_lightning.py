@@ -7,6 +7,7 @@ import warnings
 import lightning.pytorch as pl
 import pytest
 import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import nn
 
 import entryclip as ec
@@ -54,7 +55,7 @@ def trainer(folder, *callbacks, **options):
 
 
 def test_the_monitor_reads_every_nth_step_sounds_the_alarm_and_logs(tmp_path, caplog):
-    callback = MonitorCallback(every=5)
+    callback = MonitorCallback(every=5, alarm=True)
     run = trainer(tmp_path, callback, gradient_clip_val=1.0)
     with caplog.at_level(logging.WARNING):
         run.fit(Model(), data(spikes=[17]))
@@ -116,13 +117,12 @@ def test_checkpoints_carry_the_clip_and_the_monitor_on(tmp_path):
     def callbacks():
         return [MonitorCallback(every=5), ClipCallback(RUNNING)]
 
-    whole, half, rest = (Model(lambda p: torch.optim.SGD(p, lr=0.1)) for _ in range(3))
-    trainer(tmp_path, *callbacks()).fit(whole, data())
-    first = trainer(tmp_path, *callbacks(), max_steps=15)
-    first.fit(half, data())
-    first.save_checkpoint(tmp_path / "half.ckpt")
-    second = trainer(tmp_path, *callbacks())
-    second.fit(rest, data(), ckpt_path=tmp_path / "half.ckpt", weights_only=False)
-    assert second.callbacks[0].monitor.steps == 30
+    whole, rest = (Model(lambda p: torch.optim.SGD(p, lr=0.1)) for _ in range(2))
+    saving = ModelCheckpoint(tmp_path, "{step}", every_n_epochs=1, save_top_k=-1)
+    trainer(tmp_path, *callbacks(), saving, enable_checkpointing=True, max_epochs=2).fit(whole, data())
+    second = trainer(tmp_path, *callbacks(), max_epochs=2)
+    second.fit(rest, data(), ckpt_path=tmp_path / "step=30.ckpt", weights_only=False)
+    assert len(rest.seen) == 30
+    assert second.callbacks[0].monitor.steps == 60
     for ours, expected in zip(rest.net.parameters(), whole.net.parameters(), strict=True):
         assert torch.equal(ours, expected)

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:::(torch|transformers|accelerate
 class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
+        torch.manual_seed(0)
         self.net = torch.nn.Linear(12, 16)
 
     def forward(self, x, spike, labels=None):
@@ -47,7 +48,7 @@ def spiked_data():
 def test_alarm_and_metrics_reach_the_logs_and_tensorboard(tmp_path, caplog, monkeypatch):
     """The reporting callbacks run before those of the user: what reaches them is read from the event file."""
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "events"))
-    monitor, report = MonitorCallback(every=5), ClipReportCallback(every=6)
+    monitor, report = MonitorCallback(every=5, alarm=True), ClipReportCallback(every=6)
     options = {"gradient_accumulation_steps": 2, "max_steps": 30, "logging_steps": 10, "report_to": ["tensorboard"]}
     trainer = Trainer(
         Model(),

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from ..arrays import widen
-from ..auto_threshold import gaussian_guard
 from ..clip import Clip
 from ..dtensor import is_dtensor, whole
 from ..matrix.singular import leading_triplet
@@ -27,12 +26,11 @@ from ..scales import row_column_scales
 from ..thresholds import Scale
 from .matrices import NamedMatrix, select
 from .probe.standardized import DOMINANT, DetectedSpike, dominant_entry
-from .spike_screen import SpikeScreen
+from .spike_screen import SpikeScreen, dominant_size
 
 _PARTS = 10  # updates of the running mean between two readings
 _BETA = 0.9  # its memory is ten updates, that is about `every` steps
 _FIRST = 3  # updates before the first reading; they follow each other step by step
-_FALSE_ALARMS = 1e-6  # of the alarm, a matrix of Gaussian noise and a step: small ones have dominant entries by chance
 _LARGEST = 1e30  # standardised entries beyond it would overflow in fp32
 _LIMIT = Clip(hard_clip, Scale(5.0))  # limits a change of the mean: else a spike would show in later readings too
 
@@ -82,7 +80,7 @@ class Monitor:
 
     every      steps from one reading of all matrices to the next
     where      patterns of names (default: all hidden matrices)
-    alarm      also look at every step for an entry that dominates its matrix: such a matrix gets a reading at once.
+    alarm      look at every step for a new entry that dominates its matrix: such a matrix gets a reading at once.
                (Not in parameters that are sharded over processes, whose gradients would have to be gathered.)
 
     It only reads gradients, and keeps the memory of one more, the running mean, in fp32. `readings` holds all
@@ -91,7 +89,7 @@ class Monitor:
 
     >>> _ = torch.manual_seed(0)
     >>> model = nn.Linear(40, 30, bias=False)
-    >>> monitor = Monitor(model, every=10)
+    >>> monitor = Monitor(model, every=10, alarm=True)
     >>> for step in range(1, 31):
     ...     model.weight.grad = torch.randn(30, 40)
     ...     if step == 20:
@@ -104,7 +102,7 @@ class Monitor:
     """
 
     def __init__(
-        self, model: nn.Module, every: int = 100, where: str | Sequence[str] | None = None, *, alarm: bool = True
+        self, model: nn.Module, every: int = 100, where: str | Sequence[str] | None = None, *, alarm: bool = False
     ) -> None:
         if not isinstance(every, int) or isinstance(every, bool) or every < 1:
             raise ValueError(f"every must be a whole number of steps >= 1, got {every!r}")
@@ -210,19 +208,23 @@ class Monitor:
                 continue
             g = gradients[matrix.parameter]
             noise = matrix.of(g) - matrix.of(self._means[matrix.parameter])
-            spike = self._spike(matrix, matrix.of(g), noise)
-            if suspects is None or (spike is not None and spike.size > gaussian_guard(*noise.shape, _FALSE_ALARMS)):
+            spike = self._spike(matrix, matrix.of(g), noise, renew=suspects is None)
+            if suspects is None or (spike is not None and spike.size > dominant_size(*noise.shape)):
                 found.append(_reading(self.steps, matrix, noise, spike, batch, tuple(g.shape)))
         return [reading for reading in found if reading is not None]
 
-    def _spike(self, matrix: NamedMatrix, g: Tensor, noise: Tensor) -> DetectedSpike | None:
-        """Return the entry that dominates the noise of a matrix over its scales; without one, keep those scales."""
+    def _spike(self, matrix: NamedMatrix, g: Tensor, noise: Tensor, *, renew: bool) -> DetectedSpike | None:
+        """Return the entry that dominates the noise of a matrix over its scales, or None.
+
+        Without one, its screen gets the scales if it has none, or with `renew`.
+        """
         top = noise.abs().amax()
         unit = noise / torch.where(top > 0, top, 1.0)
         scales = row_column_scales(unit)
         spike = dominant_entry(self.steps, scales.standardize(unit).clamp(-_LARGEST, _LARGEST))
-        if self.alarm and spike is None and float(top) > 0:
-            self._screens[matrix.name].set_scales(scales, g)
+        screen = self._screens[matrix.name]
+        if self.alarm and spike is None and (renew or not screen.is_ready) and float(top) > 0:
+            screen.set_scales(scales._replace(overall=scales.overall * top), g)
         return spike
 
     def _update(self, gradients: dict[str, Tensor]) -> None:

@@ -106,7 +106,7 @@ class MonitorCallback(Callback):
     a resume the steps go on. Put it before a `ClipCallback` in the list to see the gradients as they are.
     """
 
-    def __init__(self, every: int = 100, where: str | Sequence[str] | None = None, *, alarm: bool = True) -> None:
+    def __init__(self, every: int = 100, where: str | Sequence[str] | None = None, *, alarm: bool = False) -> None:
         self.every, self.where, self.alarm = every, where, alarm
         self.monitor: Monitor | None = None
         self._state: dict[str, Any] | None = None  # of a checkpoint, until the monitor is made

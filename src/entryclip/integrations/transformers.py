@@ -103,7 +103,7 @@ class MonitorCallback(_LoggingCallback):
     `max_grad_norm`, which scales the whole gradient and so changes neither the shares nor the positions of entries.
     """
 
-    def __init__(self, every: int = 100, where: str | Sequence[str] | None = None, *, alarm: bool = True) -> None:
+    def __init__(self, every: int = 100, where: str | Sequence[str] | None = None, *, alarm: bool = False) -> None:
         super().__init__()
         self.every, self.where, self.alarm = every, where, alarm
         self.monitor: Monitor | None = None
