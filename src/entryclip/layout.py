@@ -52,6 +52,27 @@ class Layout:
             return m.reshape(shape)
         return m.reshape(*stored[:-2], stored[-1], stored[-2]).mT.reshape(shape)
 
+    def locate(self, place: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return where the entry `place` of the result of `matrices` is in a parameter of this shape.
+
+        >>> Layout(transposed=True, blocks=3).locate((1, 40, 5), (64, 192))  # row 40 of the keys, stored as (in, out)
+        (5, 104)
+        """
+        *batch, row, column = (0,) * (2 - len(place)) + tuple(place)
+        if self.blocks > 1:
+            row += batch.pop() * (self._stored(shape)[1 if self.transposed else 0] // self.blocks)
+        if len(shape) < 2:
+            return tuple(place)
+        if self.transposed:
+            row, column = column, row
+        if not self.flatten or len(shape) == 2:
+            return (*batch, row, column)
+        rest = []
+        for side in reversed(shape[1:]):
+            column, index = divmod(column, side)
+            rest.append(index)
+        return (row, *reversed(rest))
+
     def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape that `matrices` gives a tensor of the parameter's shape."""
         sides = self._stored(shape)

@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 from entryclip.diagnostics import Monitor
+from entryclip.diagnostics.spike_screen import dominant_size
 
 
 def run(monitor, model, steps, spikes=(), seed=0, size=1e6):
@@ -12,7 +13,7 @@ def run(monitor, model, steps, spikes=(), seed=0, size=1e6):
             p.grad = 3 + torch.randn(p.shape, generator=g)
             if step in spikes:
                 p.grad.view(-1)[17] = size
-        monitor.step()
+        monitor.step(batch=step - 1)
 
 
 def test_a_spike_is_seen_where_and_when_it_is_and_not_after():
@@ -95,6 +96,103 @@ def test_half_precision_and_batches_of_matrices():
         model.experts.grad = torch.randn(3, 20, 10, generator=g).bfloat16()
         monitor.step()
     assert [reading.name for reading in monitor.readings] == ["experts.0", "experts.1", "experts.2"]
+
+
+def test_the_alarm_names_step_batch_parameter_row_and_column():
+    """Between two readings, in a step with larger gradients than the others, with no false alarm in 200 steps."""
+    model, g = nn.Sequential(nn.Linear(40, 30), nn.Linear(30, 60)), torch.Generator().manual_seed(0)
+    alarmed, quiet = Monitor(model, every=50, alarm=True), Monitor(model, every=50)
+    for step in range(1, 201):
+        for p in model.parameters():
+            p.grad = (0.3 + torch.randn(p.shape, generator=g)) * (4.0 if step in (70, 77) else 1.0)
+        if step == 77:
+            model[1].weight.grad[5, 9] = 200.0
+        found = alarmed.step(batch=step - 1)
+        quiet.step()
+        assert bool(found) == (step == 77 or step % 50 == 0)
+    (spike,) = alarmed.spikes()
+    assert (spike.step, spike.batch, spike.name, spike.place) == (77, 76, "1.weight", (5, 9))
+    assert str(spike).startswith("step 77, batch 76, 1.weight, row 5 column 9: ")
+    assert quiet.spikes() == []
+    assert alarmed.metrics(since=60)["noise/spiked"] > 0
+    assert alarmed.metrics(since=200) == {}
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (64, 64), (30, 200)])
+def test_the_alarm_misses_no_clear_spike(shape):
+    """Four times as large as the least that can dominate, in rows and columns of unequal scales; no other alarm."""
+    model, g = nn.Linear(*reversed(shape), bias=False), torch.Generator().manual_seed(0)
+    scales = torch.exp(torch.randn(shape[0], 1, generator=g)) * torch.exp(torch.randn(shape[1], generator=g))
+    size = 4 * dominant_size(*shape)
+    monitor, spiked = Monitor(model, every=1000, alarm=True), range(10, 60, 5)
+    for step in range(1, 60):
+        model.weight.grad = scales * torch.randn(shape, generator=g)
+        if step in spiked:
+            model.weight.grad[3, 5] = size * scales[3, 5]
+        monitor.step()
+    assert [(spike.step, spike.place) for spike in monitor.spikes()] == [(step, (3, 5)) for step in spiked]
+
+
+def test_the_alarm_looks_closely_at_few_matrices():
+    """A closer look costs much more than the screen; entries of heavy tails in rows of changing scales call for few."""
+    model, g = nn.Linear(80, 60, bias=False), torch.Generator().manual_seed(0)
+    monitor, looks = Monitor(model, every=1000, alarm=True), 0
+    for _ in range(200):
+        rows = torch.exp(0.3 * torch.randn(60, 1, generator=g))
+        model.weight.grad = rows * torch.randn(60, 80, generator=g) * torch.randn(60, 80, generator=g)
+        looks += len(monitor._suspects())
+        monitor.step()
+    assert looks < 20
+    assert monitor.spikes() == []
+
+
+def test_rows_without_a_gradient_do_not_disturb_the_alarm():
+    model, g = nn.Linear(80, 60, bias=False), torch.Generator().manual_seed(0)
+    monitor = Monitor(model, every=1000, alarm=True)
+    for step in range(1, 41):
+        used = torch.rand(60, 1, generator=g) < 0.3
+        model.weight.grad = used * torch.randn(60, 80, generator=g)
+        if step == 30:
+            model.weight.grad[7, 9] = 1e3
+        monitor.step()
+    assert [(spike.step, spike.place) for spike in monitor.spikes()] == [(30, (7, 9))]
+
+
+def test_places_are_those_of_the_parameter():
+    """A fused weight that is stored as (in, out), a convolution and an expert."""
+    conv1d = pytest.importorskip("transformers.pytorch_utils").Conv1D
+    model = nn.Module()
+    model.c_attn, model.conv = conv1d(3 * 16, 16), nn.Conv2d(4, 30, 3, bias=False)
+    model.experts = nn.Parameter(torch.zeros(3, 20, 25))
+    spikes = {"c_attn.weight": (5, 40), "conv.weight": (7, 2, 1, 0), "experts": (2, 11, 13)}
+    monitor, g = Monitor(model, every=4), torch.Generator().manual_seed(0)
+    for step in range(4):
+        for name, p in model.named_parameters():
+            p.grad = torch.randn(p.shape, generator=g)
+            if step == 3 and name in spikes:
+                p.grad[spikes[name]] = 1e3
+        monitor.step()
+    found = {spike.name: spike for spike in monitor.spikes()}
+    assert {name: spike.place for name, spike in found.items()} == {
+        "c_attn.weight.v": (5, 40),
+        "conv.weight": (7, 2, 1, 0),
+        "experts.2": (2, 11, 13),
+    }
+    assert "row 8 column 5 (index 5, 40 of the parameter)" in str(found["c_attn.weight.v"])
+
+
+def test_a_monitor_goes_on_from_its_state():
+    model = nn.Linear(40, 30, bias=False)
+    whole, first, second = (Monitor(model, every=10, alarm=True) for _ in range(3))
+    g = torch.Generator().manual_seed(0)
+    for step in range(1, 61):
+        model.weight.grad = 3 + torch.randn(30, 40, generator=g)
+        whole.step()
+        (first if step <= 30 else second).step()
+        if step == 30:
+            second.load_state_dict(first.state_dict())
+    assert second.steps == 60
+    assert [str(reading) for reading in first.readings + second.readings] == list(map(str, whole.readings))
 
 
 @pytest.mark.parametrize("every", [0, -1, 2.5, True])

@@ -2,6 +2,7 @@ import copy
 
 import pytest
 import torch
+from accelerate import Accelerator
 
 import entryclip as ec
 from entryclip import optim
@@ -39,7 +40,7 @@ def test_names_the_entry_that_did_it(make, stage):
     clipped = FIXED(w.grad)
     assert other.rms_kept == pytest.approx(float(clipped.norm() / w.grad.norm()), rel=1e-5)
     assert "layer.v" in str(worst)
-    assert "matrix 1 row 2 col 3: 450 x threshold 2" in str(worst)
+    assert "index 1, 2, 3: 450 x threshold 2" in str(worst)
     after = optimizer.state_dict()["state"]  # asking changes nothing
     assert all(torch.equal(before[i][key], after[i][key]) for i in before for key in before[i])
 
@@ -56,6 +57,59 @@ def test_what_rests_on_moments_needs_no_gradient():
     assert row.name == "group 0 parameter 0"
     assert 0.3 < row.rms_kept < 0.7
     assert len(optimizer.clip_report(top=0)) == 0
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda optimizer: optimizer, lambda optimizer: Accelerator(cpu=True).prepare(optimizer)]
+)
+def test_the_entry_of_a_gradient_that_adam_hides(wrap):
+    """A spike of 1000 leaves the update at 1: the gradient's outliers name it, also in a wrapped optimizer."""
+    model = torch.nn.Linear(64, 32)
+    optimizer = wrap(optim.AdamW(model.named_parameters()))
+    g = torch.Generator().manual_seed(0)
+    for step in range(2):
+        model.weight.grad = torch.randn(32, 64, generator=g) * torch.linspace(0.1, 10, 32)[:, None]
+        if step == 1:
+            model.weight.grad[0, 50] = -100.0  # not the largest entry beside row 31's by much, and 1000 of its own row
+        model.bias.grad = torch.ones(32)
+        optimizer.step()
+        report = optim.clip_report(optimizer, batch=step)
+        assert bool(report.outliers) == (step == 1)
+    (outlier,) = report.outliers
+    assert (outlier.name, outlier.place, outlier.value) == ("weight", (0, 50), -100.0)
+    assert outlier.scales == pytest.approx(1000, rel=0.3)
+    assert str(report).startswith("batch 1, weight (gradient) row 0 col 50: -100, ")
+    assert report.metrics()["clip/outlier_scales"] == outlier.scales
+    assert 0.3 < report.metrics()["clip/rms_kept"] < 0.8
+
+
+def test_an_entry_that_is_not_finite_is_named():
+    w = torch.nn.Parameter(torch.zeros(30, 40))
+    w.grad = torch.ones(30, 40)
+    w.grad[3, 7] = float("inf")
+    (outlier,) = optim.clip_report(torch.optim.SGD([("w", w)])).outliers
+    assert str(outlier) == "w (gradient) row 3 col 7: inf, inf x its scale"
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "place"),
+    [
+        ((16, 48), {"transposed": True, "blocks": 3}, (5, 40)),
+        ((16, 48), {"transposed": True}, (5, 40)),
+        ((48, 16), {"blocks": 3}, (40, 5)),
+        ((30, 4, 3, 3), {"flatten": True}, (7, 2, 1, 0)),
+        ((4, 30, 3, 3), {"flatten": True, "transposed": True}, (2, 7, 1, 0)),
+        ((3, 20, 25), {}, (2, 11, 13)),
+    ],
+)
+def test_places_are_those_of_the_parameter(shape, options, place):
+    w = torch.nn.Parameter(torch.zeros(shape))
+    optimizer = optim.Staged([{"params": [w], "method": "sgd", "grad": ec.smooth(0.9), **options}])
+    w.grad = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    w.grad[place] = 1e4
+    report = optimizer.clip_report()
+    assert [row.place for row in report] == [place]
+    assert [outlier.place for outlier in report.outliers] == [place]
 
 
 def test_remembered_thresholds_are_shown():

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 PACKAGES = {
     "lab": ("matplotlib", "jinja2", "rich", "tyro", "joblib", "filelock", "pandas"),
     "lm": ("tokenizers", "tiktoken", "huggingface_hub", "safetensors", "scikit-learn"),
+    "optax": ("optax",),
 }
 _MODULES = {"scikit-learn": "sklearn"}  # where a package's module has another name
 EXTRAS = {

@@ -34,6 +34,11 @@ class NamedMatrix:
         """Return a view of this matrix, (m, n), in `x`, a tensor of the parameter's shape."""
         return self.layout.matrices(x)[self.index][self.first : self.first + self.shape[0]]
 
+    def place(self, entry: tuple[int, int], shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the index in the parameter, of this shape, of the entry (row, column) of this matrix."""
+        row, column = entry
+        return self.layout.locate((*self.index, self.first + row, column), shape)
+
 
 @dataclass(frozen=True)
 class Selection:

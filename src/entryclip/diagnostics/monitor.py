@@ -4,18 +4,21 @@ The noise of a step is its gradient less the running mean of the gradients befor
 pass. A reading answers the question on which the probe's advice rests: does one entry carry the largest singular value
 of the noise, also when the scales of rows and columns are divided out? It has no R-hat: that of one step says nothing
 (for Gaussian noise it exceeds 10 in one step of six).
+
+Between readings an alarm asks the second half of that question at every step, of the matrices that the screen of
+spike_screen.py suspects: it costs one pass over the gradient.
 """
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ..arrays import widen
 from ..clip import Clip
-from ..dtensor import whole
+from ..dtensor import is_dtensor, whole
 from ..matrix.singular import leading_triplet
 from ..operators import hard_clip
 from ..quantiles.quantile import quantile_abs
@@ -23,10 +26,11 @@ from ..scales import row_column_scales
 from ..thresholds import Scale
 from .matrices import NamedMatrix, select
 from .probe.standardized import DOMINANT, DetectedSpike, dominant_entry
+from .spike_screen import SpikeScreen, dominant_size
 
 _PARTS = 10  # updates of the running mean between two readings
 _BETA = 0.9  # its memory is ten updates, that is about `every` steps
-_FIRST = 3  # updates before the first reading
+_FIRST = 3  # updates before the first reading; they follow each other step by step
 _LARGEST = 1e30  # standardised entries beyond it would overflow in fp32
 _LIMIT = Clip(hard_clip, Scale(5.0))  # limits a change of the mean: else a spike would show in later readings too
 
@@ -43,6 +47,8 @@ class Reading(NamedTuple):
     size: float  # the size of that entry in scales, the median of the non-zero |E_ij| over 0.6745
     standardized: DetectedSpike | None = None  # the entry that carries more than half of sigma_1 of the noise over the
     # scales of its rows and columns; None where there is none
+    batch: Any = None  # what `Monitor.step` was told of the batch
+    place: tuple[int, ...] = ()  # the index in the parameter of the entry that stands out
 
     @property
     def spiked(self) -> bool:
@@ -59,7 +65,12 @@ class Reading(NamedTuple):
         if self.standardized is not None and self.standardized[1:3] != found[:2]:
             found = self.standardized[1:]
         row, column, share, size = found
-        return f"step {self.step}, {self.name}, row {row} column {column}: {share:.0%} of sigma_1, {size:.3g} scales"
+        batch = "" if self.batch is None else f"batch {self.batch}, "
+        index = (
+            "" if self.place in ((), (row, column)) else f" (index {', '.join(map(str, self.place))} of the parameter)"
+        )
+        where = f"step {self.step}, {batch}{self.name}, row {row} column {column}{index}"
+        return f"{where}: {share:.0%} of sigma_1, {size:.3g} scales"
 
 
 class Monitor:
@@ -67,31 +78,36 @@ class Monitor:
 
     Call `step()` after every backward pass, when gradients are unscaled and before they are cleared.
 
-    every      steps from one reading to the next
+    every      steps from one reading of all matrices to the next
     where      patterns of names (default: all hidden matrices)
+    alarm      look at every step for a new entry that dominates its matrix: such a matrix gets a reading at once.
+               (Not in parameters that are sharded over processes, whose gradients would have to be gathered.)
 
     It only reads gradients, and keeps the memory of one more, the running mean, in fp32. `readings` holds all
-    measurements, `spikes()` those with an entry that dominates.
+    measurements, `spikes()` those with an entry that dominates, with the step, the batch and where the entry is. Save
+    `state_dict()` with a checkpoint and load it again, and the steps go on from there.
 
     >>> _ = torch.manual_seed(0)
     >>> model = nn.Linear(40, 30, bias=False)
-    >>> monitor = Monitor(model, every=10)
+    >>> monitor = Monitor(model, every=10, alarm=True)
     >>> for step in range(1, 31):
     ...     model.weight.grad = torch.randn(30, 40)
     ...     if step == 20:
     ...         model.weight.grad[3, 5] = 100.0
-    ...     _ = monitor.step()
+    ...     _ = monitor.step(batch=step - 1)
     >>> [(reading.step, reading.spiked) for reading in monitor.readings]
     [(10, False), (20, True), (30, False)]
     >>> print(monitor.spikes()[0])
-    step 20, weight, row 3 column 5: 99% of sigma_1, 99.2 scales
+    step 20, batch 19, weight, row 3 column 5: 99% of sigma_1, 99.2 scales
     """
 
-    def __init__(self, model: nn.Module, every: int = 100, where: str | Sequence[str] | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, every: int = 100, where: str | Sequence[str] | None = None, *, alarm: bool = False
+    ) -> None:
         if not isinstance(every, int) or isinstance(every, bool) or every < 1:
             raise ValueError(f"every must be a whole number of steps >= 1, got {every!r}")
         chosen = select(model, where)
-        self.every, self.steps = every, 0
+        self.every, self.steps, self.alarm = every, 0, alarm
         self.readings: list[Reading] = []
         self.skipped = 0  # steps left out because a gradient was NaN or infinite
         self._parameters = {name: model.get_parameter(name) for name in chosen.parameters}
@@ -99,35 +115,52 @@ class Monitor:
         for matrix in chosen.matrices:
             self._matrices[matrix.parameter].append(matrix)
         self._means: dict[str, Tensor] = {}
+        self._screens = {matrix.name: SpikeScreen() for matrix in chosen.matrices}
         self._updates = 0
 
     @torch.no_grad()
-    def step(self) -> list[Reading]:
-        """Count a step; on every `every`-th, once there is a running mean, return a reading for each matrix."""
+    def step(self, batch: Any = None) -> list[Reading]:
+        """Count a step and return the readings that it gives, once there is a running mean.
+
+        batch      what to remember of the batch with each reading, such as its number
+
+        On every `every`-th step that is one for each matrix; in between, with `alarm`, one for each matrix in which an
+        entry dominates.
+        """
         self.steps += 1
-        reads, updates = self.steps % self.every == 0, self.steps % max(self.every // _PARTS, 1) == 0
-        if not (reads or updates):
+        reads = self.steps % self.every == 0
+        updates = self.steps % max(self.every // _PARTS, 1) == 0 or self._updates < _FIRST
+        suspects = self._suspects() if self.alarm and not reads and self._updates >= _FIRST else []
+        dense = self._gradients(self._parameters if reads or updates else {each.parameter for each in suspects})
+        if dense is None:
             return []
-        gradients = {name: p.grad for name, p in self._parameters.items() if p.grad is not None}
-        dense = {name: widen(whole(g.to_dense() if g.is_sparse else g)) for name, g in gradients.items()}
-        if not all(math.isfinite(float(g.sum())) for g in dense.values()):
-            self.skipped += 1
-            return []
-        found = self._read(dense) if reads and self._updates >= _FIRST else []
+        found = self._read(dense, None if reads else suspects, batch) if self._updates >= _FIRST else []
         if updates:
             self._update(dense)
         self.readings += found
         return found
 
+    def _gradients(self, names: Iterable[str]) -> dict[str, Tensor] | None:
+        """Return these parameters' gradients, whole and in fp32; None, and a step that was skipped, if not finite."""
+        gradients = {name: g for name in names if (g := self._parameters[name].grad) is not None}
+        dense = {name: widen(whole(g.to_dense() if g.is_sparse else g)) for name, g in gradients.items()}
+        if all(math.isfinite(float(g.sum())) for g in dense.values()):
+            return dense
+        self.skipped += 1
+        return None
+
     def spikes(self) -> list[Reading]:
         """Return the readings with an entry that carries more than half of sigma_1 of the standardised noise."""
         return [reading for reading in self.readings if reading.spiked]
 
-    def metrics(self) -> dict[str, float]:
-        """Summarize the latest readings for a logger; empty before the first reading."""
+    def metrics(self, since: int | None = None) -> dict[str, float]:
+        """Summarize the readings after step `since` for a logger, by default the latest; empty where there are none."""
         if not self.readings:
             return {}
-        latest = [reading for reading in self.readings if reading.step == self.readings[-1].step]
+        first = self.readings[-1].step if since is None else since + 1
+        latest = [reading for reading in self.readings if reading.step >= first]
+        if not latest:
+            return {}
         return {
             "noise/spiked": sum(reading.spiked for reading in latest) / len(latest),
             "noise/raw_spiked": sum(reading.raw_spiked for reading in latest) / len(latest),
@@ -135,13 +168,64 @@ class Monitor:
             "noise/largest_size": max(reading.size for reading in latest),
         }
 
-    def _read(self, gradients: dict[str, Tensor]) -> list[Reading]:
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a monitor of the same model needs to go on from this step: counts and the running means."""
+        return {
+            "steps": self.steps,
+            "skipped": self.skipped,
+            "updates": self._updates,
+            "means": {name: mean.clone() for name, mean in self._means.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a saved state. Readings are not part of it: the list begins anew."""
+        self.steps, self.skipped, self._updates = state["steps"], state["skipped"], state["updates"]
+        places = {name: p.device for name, p in self._parameters.items()}
+        self._means = {name: mean.to(places[name]) for name, mean in state["means"].items() if name in places}
+
+    def _suspects(self) -> list[NamedMatrix]:
+        """Return the matrices in which one entry may dominate, by the screen, and those without a screen yet."""
+        screened, statistics, unknown = [], [], []
+        for name, p in self._parameters.items():
+            if p.grad is None or p.grad.is_sparse or is_dtensor(p.grad):
+                continue
+            for matrix in self._matrices[name]:
+                if self._screens[matrix.name].is_ready:
+                    screened.append(matrix)
+                    statistics.append(self._screens[matrix.name].statistic(matrix.of(widen(p.grad))))
+                else:
+                    unknown.append(matrix)
+        values = torch.stack(statistics).tolist() if statistics else []  # the one place that waits for a device
+        found = zip(screened, values, strict=True)
+        return unknown + [matrix for matrix, value in found if self._screens[matrix.name].is_suspect(value)]
+
+    def _read(self, gradients: dict[str, Tensor], suspects: list[NamedMatrix] | None, batch: Any) -> list[Reading]:
+        """Return the readings of all matrices, or of those suspects in which an entry dominates."""
+        matrices = suspects if suspects is not None else [each for some in self._matrices.values() for each in some]
         found = []
-        for name, g in gradients.items():
-            if name in self._means:
-                noise = g - self._means[name]
-                found += [_reading(self.steps, matrix.name, matrix.of(noise)) for matrix in self._matrices[name]]
+        for matrix in matrices:
+            if matrix.parameter not in gradients or matrix.parameter not in self._means:
+                continue
+            g = gradients[matrix.parameter]
+            noise = matrix.of(g) - matrix.of(self._means[matrix.parameter])
+            spike = self._spike(matrix, matrix.of(g), noise, renew=suspects is None)
+            if suspects is None or (spike is not None and spike.size > dominant_size(*noise.shape)):
+                found.append(_reading(self.steps, matrix, noise, spike, batch, tuple(g.shape)))
         return [reading for reading in found if reading is not None]
+
+    def _spike(self, matrix: NamedMatrix, g: Tensor, noise: Tensor, *, renew: bool) -> DetectedSpike | None:
+        """Return the entry that dominates the noise of a matrix over its scales, or None.
+
+        Without one, its screen gets the scales if it has none, or with `renew`.
+        """
+        top = noise.abs().amax()
+        unit = noise / torch.where(top > 0, top, 1.0)
+        scales = row_column_scales(unit)
+        spike = dominant_entry(self.steps, scales.standardize(unit).clamp(-_LARGEST, _LARGEST))
+        screen = self._screens[matrix.name]
+        if self.alarm and spike is None and (renew or not screen.is_ready) and float(top) > 0:
+            screen.set_scales(scales._replace(overall=scales.overall * top), g)
+        return spike
 
     def _update(self, gradients: dict[str, Tensor]) -> None:
         """Update the running mean: plain over the first gradients, exponential afterwards, with limited changes."""
@@ -154,8 +238,10 @@ class Monitor:
                 self._means[name] = g.clone()
 
 
-def _reading(step: int, name: str, noise: Tensor) -> Reading | None:
-    """Measure the noise of one matrix, (m, n); None where it is zero."""
+def _reading(
+    step: int, matrix: NamedMatrix, noise: Tensor, spike: DetectedSpike | None, batch: Any, shape: tuple[int, ...]
+) -> Reading | None:
+    """Measure the noise of one matrix, (m, n), of a parameter of this shape; None where it is zero."""
     top = float(noise.abs().amax())
     if top == 0:
         return None
@@ -164,5 +250,5 @@ def _reading(step: int, name: str, noise: Tensor) -> Reading | None:
     u, sigma, v = leading_triplet(unit)
     share = float((u[row] * v[column]).abs()) / sigma
     scale = float(quantile_abs(unit, 0.5, nonzero=True)) / 0.6745
-    standardized = row_column_scales(unit).standardize(unit).clamp(-_LARGEST, _LARGEST)
-    return Reading(step, name, sigma * top, share, row, column, 1 / scale, dominant_entry(step, standardized))
+    place = matrix.place((row, column) if spike is None else (spike.row, spike.column), shape)
+    return Reading(step, matrix.name, sigma * top, share, row, column, 1 / scale, spike, batch, place)

@@ -2,6 +2,7 @@
 
 from .attach import attach
 from .build import build, explain
+from .clip_report import clip_report
 from .clipped_mean import ClippedMean
 from .methods.adamuon import AdaMuon
 from .methods.adamw import AdamW
@@ -19,6 +20,7 @@ __all__ = [
     "Staged",
     "attach",
     "build",
+    "clip_report",
     "explain",
     "root",
     "spectra",

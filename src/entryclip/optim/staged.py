@@ -194,8 +194,11 @@ class Staged(torch.optim.Optimizer):
                 return False
         return True
 
-    def clip_report(self, top: int | None = 10) -> ClipReport:
-        """Return what the clips do to the present gradients and moments, the largest entries first. Free until asked.
+    def clip_report(self, top: int | None = 10, *, batch: Any = None) -> ClipReport:
+        """Return what the clips do to the present gradients and moments, and which entries of the gradients stand out.
+
+        It is free until asked; `batch` is named with each outlier. `entryclip.optim.clip_report` does the same for an
+        optimizer that Accelerate wraps.
 
         >>> import entryclip as ec
         >>> w = torch.nn.Parameter(torch.zeros(64, 64))
@@ -205,9 +208,10 @@ class Staged(torch.optim.Optimizer):
         >>> w.grad[12, 50] = 900.0
         >>> optimizer.step()
         >>> print(optimizer.clip_report())
+        blocks.7.mlp (gradient) row 12 col 50: 900, 6.66e+03 x its scale
         blocks.7.mlp (post) row 12 col 50: 900 x threshold 1, 0.02% damped by more than half, 1% of RMS kept
         """
-        return clip_report(self, top)
+        return clip_report(self, top, batch=batch)
 
     def add_param_group(self, param_group: Group) -> None:
         """Add a group as torch does; one that names another method gets that method's defaults."""

@@ -1,7 +1,10 @@
 """Order statistics of |x| by counting passes, one per bit: for jax, traced or not.
 
-There is no host round trip and no branch that depends on the data, so it traces, and a device never waits.
+There is no host round trip and no branch that depends on the data, so it traces, and a device never waits. The passes
+are one loop of the compiled program: unrolled, those of a model's many matrices would take minutes to compile.
 """
+
+import sys
 
 from ..arrays import Array, namespace
 from .order import OrderStatistics, position
@@ -12,12 +15,16 @@ def bisect(bits: Array, q: float, nonzero: bool) -> OrderStatistics:
     xp = namespace(bits)
     largest = xp.iinfo(bits.dtype).max
     ranks, fraction = position(q, bits.shape[1], (bits == 0).sum(-1) if nonzero else None)
-    low = xp.zeros_like(bits[:, 0])
-    high = xp.full_like(low, largest)
-    for _ in range(xp.iinfo(bits.dtype).bits - 1):
+
+    def halve(_: int, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = bounds
         middle = low + (high - low) // 2
         enough = _count_up_to(bits, middle) > ranks
-        low, high = xp.where(enough, low, middle + 1), xp.where(enough, middle, high)
+        return xp.where(enough, low, middle + 1), xp.where(enough, middle, high)
+
+    start = xp.zeros_like(bits[:, 0])
+    passes = xp.iinfo(bits.dtype).bits - 1
+    low, _ = sys.modules["jax"].lax.fori_loop(0, passes, halve, (start, xp.full_like(start, largest)))
     top = xp.amax(bits, -1)
     beyond = xp.amin(xp.where(bits > low[:, None], bits, largest), -1)
     tied = (_count_up_to(bits, low) > ranks + 1) | (low == top)
