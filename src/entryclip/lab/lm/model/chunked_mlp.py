@@ -66,7 +66,7 @@ def _keep(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Tensor, ...], 
 
 
 def _differentiate(ctx: torch.autograd.function.BackwardCFunction, dy: Tensor, _: object) -> tuple[Tensor | None, ...]:
-    x, inner, outer, kept = ctx.saved_tensors
+    x, inner, outer, kept = list(ctx.saved_tensors)
     if not torch.is_grad_enabled():
         return *_backward(dy.contiguous(), x, inner, outer, kept), None
     r = torch.relu(x @ inner.t())  # create_graph=True: the same in functions that have a derivative themselves

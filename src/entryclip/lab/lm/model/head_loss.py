@@ -135,7 +135,7 @@ def _keep(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Any, ...], out
 
 
 def _backward(ctx: torch.autograd.function.BackwardCFunction, by_loss: Tensor, *_: object) -> tuple[Tensor | None, ...]:
-    features, weight, targets, *gradients = ctx.saved_tensors
+    features, weight, targets, *gradients = list(ctx.saved_tensors)
     needed = ctx.needs_input_grad[:2]
     if torch.is_grad_enabled():  # create_graph=True: the gradients must have a derivative themselves
         loss = _plain_loss(features @ weight.t(), features.shape[1], targets)
