@@ -84,8 +84,14 @@ def clip_stages(
     def stage(rule: Clip | None) -> tuple[optax.GradientTransformation, ...]:
         if rule is None:
             return ()
-        options = {"clip_vectors": clip_vectors, "dimension_numbers": dimension_numbers}
-        return (clip(rule, learning_rate=learning_rate, **options),)
+        return (
+            clip(
+                rule,
+                clip_vectors=clip_vectors,
+                dimension_numbers=dimension_numbers,
+                learning_rate=learning_rate,
+            ),
+        )
 
     return stage
 
