@@ -78,7 +78,7 @@ class SpikeScreen:
         if not x.is_contiguous() and x.mT.is_contiguous():  # stored as (in, out)
             x, rows, columns = x.mT, columns, rows
         few = max(_PIECE // x.shape[1], 1) if on_host(x) else len(x)
-        pieces = [torch.linalg.vector_norm(piece * columns, torch.inf, dim=1) for piece in x.split(few)]
+        pieces = [torch.linalg.vector_norm(piece * columns, torch.inf, dim=1) for piece in torch.split(x, few)]
         maxima = torch.cat(pieces) * rows
         return maxima.amax(), torch.where(maxima > 0, maxima, torch.nan).nanmedian()
 

@@ -69,7 +69,7 @@ def clip(
             return jnp.where(jnp.isfinite(x), matrices.restore(y), jnp.nan), memory
 
         both = map_matrices(clipped, updates, dimension_numbers, state.memory)
-        structure = jax.tree.structure(updates)
+        structure: Any = jax.tree.structure(updates)
         new, memory = zip(*structure.flatten_up_to(both), strict=True) if structure.num_leaves else ((), ())
         return structure.unflatten(new), ClipState(optax.safe_increment(state.count), structure.unflatten(memory))
 
@@ -84,8 +84,14 @@ def clip_stages(
     def stage(rule: Clip | None) -> tuple[optax.GradientTransformation, ...]:
         if rule is None:
             return ()
-        options = {"clip_vectors": clip_vectors, "dimension_numbers": dimension_numbers}
-        return (clip(rule, learning_rate=learning_rate, **options),)
+        return (
+            clip(
+                rule,
+                clip_vectors=clip_vectors,
+                dimension_numbers=dimension_numbers,
+                learning_rate=learning_rate,
+            ),
+        )
 
     return stage
 

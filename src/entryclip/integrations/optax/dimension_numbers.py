@@ -62,6 +62,7 @@ def map_matrices(function: Callable[..., Any], tree: Tree, given: DimensionNumbe
     """
     numbers = given(tree) if callable(given) else given
     by_path = dict(jax.tree_util.tree_flatten_with_path(numbers, is_leaf=_is_leaf)[0])
+    structure: Any  # jax's class of it has no types
     leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
     parts = zip(*map(structure.flatten_up_to, others), strict=True) if others else [()] * len(leaves)
     found = [function(x, by_path.get(path), *part) for (path, x), part in zip(leaves, parts, strict=True)]
