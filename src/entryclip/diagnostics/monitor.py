@@ -69,9 +69,10 @@ class Monitor:
 
     every      steps from one reading to the next
     where      patterns of names (default: all hidden matrices)
+    keep       readings of each matrix that are kept; older ones go, so that a long run does not fill the memory
 
-    It only reads gradients, and keeps the memory of one more, the running mean, in fp32. `readings` holds all
-    measurements, `spikes()` those with an entry that dominates.
+    It only reads gradients, and keeps the memory of one more, the running mean, in fp32. `readings` holds the latest
+    measurements, `spikes()` those of them with an entry that dominates.
 
     >>> _ = torch.manual_seed(0)
     >>> model = nn.Linear(40, 30, bias=False)
@@ -87,10 +88,14 @@ class Monitor:
     step 20, weight, row 3 column 5: 99% of sigma_1, 99.2 scales
     """
 
-    def __init__(self, model: nn.Module, every: int = 100, where: str | Sequence[str] | None = None) -> None:
-        if not isinstance(every, int) or isinstance(every, bool) or every < 1:
-            raise ValueError(f"every must be a whole number of steps >= 1, got {every!r}")
+    def __init__(
+        self, model: nn.Module, every: int = 100, where: str | Sequence[str] | None = None, *, keep: int = 1000
+    ) -> None:
+        for option, value, unit in (("every", every, "steps"), ("keep", keep, "readings")):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{option} must be a whole number of {unit} >= 1, got {value!r}")
         chosen = select(model, where)
+        self._kept = keep * len(chosen.matrices)
         self.every, self.steps = every, 0
         self.readings: list[Reading] = []
         self.skipped = 0  # steps left out because a gradient was NaN or infinite
@@ -117,6 +122,7 @@ class Monitor:
         if updates:
             self._update(dense)
         self.readings += found
+        del self.readings[: -self._kept]
         return found
 
     def spikes(self) -> list[Reading]:
