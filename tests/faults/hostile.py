@@ -1,0 +1,69 @@
+"""Hostile variants of a JSON value: every part of it missing, or replaced by something that does not belong there."""
+
+import copy
+
+VALUES = (
+    None,
+    True,
+    -1,
+    10**9,
+    10**30,
+    1.5,
+    "",
+    "../../etc/passwd",
+    "/etc/passwd",
+    "\x1b[2J\x07",
+    [],
+    {},
+    [[]],
+    {"a": 1},
+)
+DEEP = "[" * 100_000 + "]" * 100_000
+BROKEN = (
+    "",
+    "{",
+    "NaN",
+    "[]",
+    "7",
+    '"text"',
+    "null",
+    "\x00",
+    '{"a": NaN}',
+    '{"a": 1e999}',
+    DEEP,
+    '{"a": ' + "9" * 5000 + "}",
+)
+
+
+def places(value, path=()):
+    """Yield the path of every part of a JSON value; of a list only the first two elements."""
+    yield path
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from places(inner, (*path, key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value[:2]):
+            yield from places(inner, (*path, index))
+
+
+def variants(value):
+    """Yield what was changed, and the value with one part removed or replaced."""
+    for path in places(value):
+        if path:
+            yield f"{path} removed", _changed(value, path, remove=True)
+        for hostile in VALUES:
+            yield f"{path} = {hostile!r}", _changed(value, path, hostile)
+
+
+def _changed(value, path, hostile=None, *, remove=False):
+    if not path:
+        return copy.deepcopy(hostile)
+    found = copy.deepcopy(value)
+    inner = found
+    for key in path[:-1]:
+        inner = inner[key]
+    if remove:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = copy.deepcopy(hostile)
+    return found
