@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from entryclip.cli import main
-from entryclip.lab.engine.files import write_sealed
+from entryclip.lab.engine.files import checksum, write_sealed
 from entryclip.lab.engine.printable import printable
 from entryclip.lab.engine.reproduce import Options, reproduce
 from entryclip.lab.engine.schema import BadFile
@@ -78,13 +78,17 @@ def refused(path, reads):
     return False
 
 
-def judge(path, value, reads, write=lambda path, value: path.write_text(json.dumps(value))):
-    """Try every variant of a JSON file; return how many were refused, and how many there were."""
+def _plain(path, value):
+    path.write_text(json.dumps(value))
+
+
+def judge(path, value, reads, write=_plain, named=None):
+    """Try every variant of a JSON file and return them; a message names the file, or the path `named`."""
     changes = list(hostile.variants(value))
     for change, variant in changes:
         write(path, variant)
         try:
-            refused(path, reads)
+            refused(named or path, reads)
         except Exception as error:
             pytest.fail(f"{path.name}, {change}: {type(error).__name__}: {error}")
     return changes
@@ -136,11 +140,9 @@ def test_units(results):
 
 
 def _seal(path, value):
-    """Write a file with the right checksum, as one who knows the format can."""
-    if isinstance(value, dict):
-        write_sealed(path, value)
-    else:
-        path.write_text(json.dumps(value))
+    """Write a file with the right checksum, as one who knows the format can; without waiting for the disk."""
+    seal = {"checksum": checksum(value)} if isinstance(value, dict) else {}
+    path.write_text(json.dumps({**seal, **value} if seal else value))
 
 
 def test_manifests_of_data(data):
@@ -149,7 +151,7 @@ def test_manifests_of_data(data):
     for name in ("shards", "request"):
         assert good[name]
     good["request"]["sources"] = good["request"]["sources"][:1]
-    judge(path, good, lambda: _read_unfinished(data))
+    judge(path, good, lambda: _read_unfinished(data), named=data)
 
 
 def _read_unfinished(folder):

@@ -1,4 +1,4 @@
-"""The C kernel under the address and undefined-behaviour sanitizers: no access out of bounds, no undefined arithmetic."""
+"""The C kernel under the sanitizers of addresses and of undefined behaviour: no access out of bounds, no overflow."""
 
 import os
 import shutil

@@ -20,7 +20,7 @@ class Stopped(BaseException):
 
 
 class _Phase(enum.Enum):
-    STARTING = enum.auto()  # packages are imported, nothing has to be cleaned up: a signal ends the process
+    STARTING = enum.auto()  # packages are imported, nothing has to be cleaned up: a signal ends a process of its own
     RUNNING = enum.auto()  # a signal raises `Stopped`
     ENDING = enum.auto()  # the command is over: a signal changes nothing
 
@@ -30,7 +30,7 @@ class Stops:
 
     message      printed when a signal comes while the command is starting. An exception would not do there: some
                  packages catch whatever is raised while they are imported.
-    until_exit   whether the process ends after the block: signals are ignored from then on
+    until_exit   whether the process is there for this command alone and ends after the block: signals are ignored then
 
     Once `Stopped` is raised, further signals do not interrupt the clean-up. Where it was lost, because the signal came
     in a place from which Python lets no exception through, such as a finalizer, the next signal raises it again.
@@ -59,10 +59,10 @@ class Stops:
             signal.signal(number, signal.SIG_IGN if self._until_exit else handler)
 
     def _answer(self, number: int, _: FrameType | None) -> None:
-        if self._phase is _Phase.STARTING:
+        if self._phase is _Phase.STARTING and self._until_exit:
             os.write(_STANDARD_ERROR, f"{self._message}\n".encode())
             os._exit(128 + number)
-        if self._phase is _Phase.RUNNING and not _is_stopping(sys.exception()):
+        if self._phase is not _Phase.ENDING and not _is_stopping(sys.exception()):
             raise Stopped(number)
 
 

@@ -156,9 +156,9 @@ def _finish(job: Job, rows: list[Row], made_by: Provenance, seconds: float) -> N
     from .figures import save
 
     study = job.study
-    save_rows(job.folder, rows)
     with _rows_blamed(job):
         figures, claims, tables = study.figures(rows), tuple(study.claims(rows)), study.tables(rows)
+    save_rows(job.folder, rows)
     for name, figure in figures.items():
         save(figure, job.folder, name)
     record = Record(

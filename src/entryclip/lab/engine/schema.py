@@ -52,7 +52,7 @@ def read_json(path: Path, remedy: str) -> Any:
 def parse_json(text: bytes, path: Path, remedy: str) -> Any:
     """Parse the content of a JSON file, or one line of it, as `read_json` does."""
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise BadFile(f"{path} is damaged: not JSON ({error}): {remedy}") from error
     if _is_deeper(value, _DEEPEST):
@@ -83,6 +83,15 @@ def anything(value: Any, field: str) -> None:
 def flag(value: Any, field: str) -> None:
     """Accept true and false."""
     require(isinstance(value, bool), field, "true or false", value)
+
+
+def exactly(wanted: int) -> Schema:
+    """Accept one number only, such as the version of a format."""
+
+    def schema(value: Any, field: str) -> None:
+        require(type(value) is int and value == wanted, field, str(wanted), value)
+
+    return schema
 
 
 def whole(low: int = 0, high: int = 2**53) -> Schema:
@@ -176,6 +185,13 @@ def fields(needed: Mapping[str, Schema], allowed: Mapping[str, Schema] | None = 
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON number")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError(f"{digits[:20]} is too large")
+    return value
 
 
 def _is_deeper(value: Any, depth: int) -> bool:

@@ -10,7 +10,20 @@ from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict, cast
 
 from ...engine.files import checksum, write_json
-from ...engine.schema import check, fields, flag, listed, one_of, optional, read_json, require, sha256, text, whole
+from ...engine.schema import (
+    check,
+    exactly,
+    fields,
+    flag,
+    listed,
+    one_of,
+    optional,
+    read_json,
+    require,
+    sha256,
+    text,
+    whole,
+)
 
 FORMAT = 1
 Split = Literal["train", "val"]
@@ -26,7 +39,7 @@ class Vocabulary(TypedDict):
 
 _REMEDY = "choose another folder, or remove this one and make it again"
 LARGEST_VOCABULARY = 2**16  # tokens are stored as uint16
-SHARD_NAME = re.compile(r"(?:[\w.-]*_)?(train|val)_(\d{6})\.bin")  # a bare name: no folder in front
+SHARD_NAME = re.compile(r"(?:[^/\\\x00-\x1f]*_)?(train|val)_(\d{6})\.bin")  # a bare name: no folder in front
 COMMIT = re.compile("[0-9a-f]{40}")
 _SOURCE = fields({"name": text(), "bytes": whole(), "sha256": sha256()})
 _SHARD = fields(
@@ -49,7 +62,7 @@ _REQUEST = fields(
 )
 _FIELDS = fields(
     {
-        "format": whole(FORMAT, FORMAT),
+        "format": exactly(FORMAT),
         "request": _REQUEST,
         "shards": listed(_SHARD),
         "complete": flag,

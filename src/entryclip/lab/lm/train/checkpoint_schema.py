@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ...engine.schema import by_name, fields, listed, number, one_of, optional, require, sha256, text, whole
+from ...engine.schema import by_name, exactly, fields, listed, number, one_of, optional, require, sha256, text, whole
 from ..data.manifest import LARGEST_VOCABULARY
 from .training_methods import TRAINING_METHODS
 
@@ -43,7 +43,7 @@ _BATCHES = fields(
 )
 _MANIFEST = fields(
     {
-        "format": whole(1, 1),
+        "format": exactly(1),
         "step": whole(0, _MOST),
         "sha256": fields({"model.safetensors": sha256(), "state.pt": sha256()}),
         "settings": _SETTINGS,

@@ -215,13 +215,15 @@ def restore(trainer: Trainer, saved: Checkpoint) -> None:
 
     The options of the optimizer's groups stay the trainer's own: they follow from the settings.
     """
-    own: Any = get_optimizer_state_dict(trainer.model, trainer.optimizer)
-    _check_moments(own["state"], saved)
-    groups = [{**group, "steps": saved.step} for group in own["param_groups"]]
     try:
         set_model_state_dict(trainer.model, {**saved.weights}, options=_FULL_STATE)
+        own: Any = get_optimizer_state_dict(trainer.model, trainer.optimizer)
+        _check_moments(own["state"], saved)
+        groups = [{**group, "steps": saved.step} for group in own["param_groups"]]
         state = {"state": saved.optimizer["state"], "param_groups": groups}
         set_optimizer_state_dict(trainer.model, trainer.optimizer, state, options=_FULL_STATE)
+    except BadFile:
+        raise
     except (RuntimeError, KeyError, ValueError) as error:
         raise BadFile(f"{saved.place} is of another model: {str(error).splitlines()[0]}") from error
 
