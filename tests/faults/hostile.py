@@ -1,6 +1,13 @@
-"""Hostile variants of a JSON value: every part of it missing, or replaced by something that does not belong there."""
+"""Hostile variants of JSON files: every part of them missing, or replaced by something that does not belong there."""
 
 import copy
+import json
+
+import pytest
+
+from entryclip.lab.engine.files import checksum
+from entryclip.lab.engine.printable import printable
+from entryclip.lab.engine.schema import BadFile
 
 VALUES = (
     None,
@@ -67,3 +74,37 @@ def _changed(value, path, hostile=None, *, remove=False):
     else:
         inner[path[-1]] = copy.deepcopy(hostile)
     return found
+
+
+def refused(path, reads):
+    """Return whether `reads` refuses the file; the message must be one line that names it."""
+    try:
+        reads()
+    except BadFile as error:
+        line = printable(str(error))
+        assert str(path) in line
+        assert len(line) < 600
+        return True
+    return False
+
+
+def write_plain(path, value):
+    path.write_text(json.dumps(value))
+
+
+def judge(path, value, reads, write=write_plain, named=None):
+    """Try every variant of a JSON file and return them; a message names the file, or the path `named`."""
+    changes = list(variants(value))
+    for change, variant in changes:
+        write(path, variant)
+        try:
+            refused(named or path, reads)
+        except Exception as error:
+            pytest.fail(f"{path.name}, {change}: {type(error).__name__}: {error}")
+    return changes
+
+
+def write_with_checksum(path, value):
+    """Write a file with the right checksum, as one who knows the format can; without waiting for the disk."""
+    seal = {"checksum": checksum(value)} if isinstance(value, dict) else {}
+    path.write_text(json.dumps({**seal, **value} if seal else value))
