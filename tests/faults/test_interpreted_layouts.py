@@ -79,11 +79,11 @@ def triton_backend():
 
     from entryclip.optim.kernels.gpu import GPUBackend
 
-    class SmallTiles(GPUBackend):
-        tile, block = 256, 128  # which the interpreter runs faster
+    class LargeTiles(GPUBackend):
+        tile, block = 2048, 2048  # the number of tiles counts in the interpreter, not their size
 
     before = backends.BACKENDS["cpu"]
-    backends.BACKENDS["cpu"] = SmallTiles
+    backends.BACKENDS["cpu"] = LargeTiles
     try:
         with fast_calls():
             yield
