@@ -29,6 +29,7 @@ CLIPS = (
     ec.Clip(ec.hard_clip, ec.Fixed(0.3)),
     ec.Clip(ec.smooth_shrinkage, ec.Running(ec.Quantile(0.9), beta=0.5)),
 )
+ROUNDED = 3 * 8 * 2.0**-24  # moments may cancel: what is left of three roundings of gradients below 8
 METHODS = (ec.optim.AdamW, ec.optim.SGD)
 pytestmark = [
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # of numpy, in which the interpreter computes
@@ -94,7 +95,7 @@ def triton_backend():
 def assert_equal(found, expected):
     torch.testing.assert_close(found[0], expected[0], rtol=2e-6, atol=2e-7)
     for key, value in expected[1].items():
-        torch.testing.assert_close(found[1][key], value, rtol=2e-6, atol=1e-12, msg=f"{key} differs")
+        torch.testing.assert_close(found[1][key], value, rtol=2e-6, atol=ROUNDED, msg=f"{key} differs")
 
 
 @pytest.mark.parametrize("make", METHODS)
