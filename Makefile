@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: reproduce test test-all bench lint clean
+.PHONY: reproduce test test-all fuzz bench lint clean
 
 reproduce: .venv/.lab  ## every study of the paper in its quick version, and a report
 	$(BIN)/entryclip reproduce all --quick --stale recompute
@@ -13,6 +13,10 @@ test: .venv/.dev  ## the test suite, the README's and the docstrings' examples a
 
 test-all: .venv/.dev  ## with the grids of which the test suite has a covering part
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m ''
+
+fuzz: .venv/.dev  ## faults, and thousands of random quantiles, operators and layouts, new ones on every run; takes an hour
+	$(BIN)/python -m pytest -n 2 -o timeout=0 --hypothesis-profile=fuzz tests/faults tests/quantiles tests/test_operators.py \
+		tests/test_layout.py tests/test_thresholds.py tests/test_clip.py
 
 bench: .venv/.dev  ## speed, as ratios measured side by side, with the results asserted
 	$(BIN)/entryclip bench all --json out/benchmarks.json

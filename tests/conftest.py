@@ -16,6 +16,10 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "fixed", derandomize=True, deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
 )
+# `make fuzz`: other examples on every run, and many of them
+settings.register_profile(
+    "fuzz", deadline=None, max_examples=3000, print_blob=True, suppress_health_check=list(HealthCheck)
+)
 settings.load_profile("fixed")
 
 

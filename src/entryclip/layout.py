@@ -38,11 +38,11 @@ class Layout:
         It is a copy only where no view exists.
         """
         if self.flatten and x.ndim > 2:
-            x = x.reshape(x.shape[0], -1)
+            x = x.reshape(self._stored(x.shape))
         if self.transposed and x.ndim > 1:
             x = x.mT
         if self.blocks > 1:
-            x = x.reshape(self.blocks, -1, x.shape[1])
+            x = x.reshape(self.blocks, x.shape[0] // self.blocks, x.shape[1])
         return x
 
     def restore(self, m: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -28,6 +28,15 @@ def test_a_spike_is_seen_where_and_when_it_is_and_not_after():
     assert monitor.metrics()["noise/spiked"] == 0  # the latest
 
 
+def test_readings_are_bounded():
+    model = nn.Sequential(nn.Linear(8, 6, bias=False), nn.Linear(6, 8, bias=False))
+    monitor = Monitor(model, every=1, keep=3)
+    run(monitor, model, 20)
+    assert [reading.step for reading in monitor.readings] == [18, 18, 19, 19, 20, 20]
+    with pytest.raises(ValueError, match="keep must be a whole number of readings >= 1, got 0"):
+        Monitor(model, keep=0)
+
+
 def test_a_large_row_that_crosses_a_large_column_is_no_spike():
     """One entry carries most of sigma_1 of the noise as it is; over the scales of its row and column it is ordinary."""
     model, g = nn.Linear(40, 30, bias=False), torch.Generator().manual_seed(0)

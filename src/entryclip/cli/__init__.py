@@ -7,8 +7,9 @@ import shlex
 import sys
 from collections.abc import Sequence
 
+from ..lab.engine.printable import printable
 from .extras import missing, with_remedy
-from .stopping import Stopped, stops_raised
+from .stopping import Stopped, Stops
 from .terminal import fail
 
 
@@ -16,20 +17,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code.
 
     0 is success, 1 a unit of work that failed, 2 bad input or a missing package (one line on standard error), and
-    128 + n a stop by signal n.
+    128 + n a stop by signal n. Without arguments it runs the command line of this process, which then has to end.
     """
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    again = shlex.join(["entryclip", *given])
+    message = f"stopped; what is finished is kept, and the same command goes on: {again}"
+    with Stops(f"entryclip: {printable(message)}", until_exit=arguments is None) as stops:
+        try:
+            code = _run(given, stops)
+            stops.ended()
+            return code
+        except Stopped as stop:
+            stops.ended()
+            return fail(message, 128 + stop.number)
+
+
+def _run(arguments: list[str], stops: Stops) -> int:
+    """Import what the command needs, run it and turn its errors into one line."""
     if line := missing(arguments[0] if arguments else ""):
         return fail(line)
-    from .app import run
-
     try:
-        with stops_raised():
-            return run(arguments)
+        from .app import run
+
+        stops.started()
+        return run(arguments)
     except ImportError as error:
         return fail(with_remedy(error))
     except (ValueError, OSError) as error:
         return fail(str(error))
-    except Stopped as stop:
-        again = shlex.join(["entryclip", *arguments])
-        return fail(f"stopped; what is finished is kept, and the same command goes on: {again}", 128 + stop.number)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..lab.lm.data.manifest import DataProgress, Manifest
 
 Shards = Annotated[int, arg(metavar="N")]
+Revision = Annotated[str, arg(metavar="COMMIT")]
 
 
 def prepare(
@@ -47,19 +48,21 @@ def prepare(
     return _summarize(out, manifest)
 
 
-def fineweb(*, out: Folder, shards: Shards = 10) -> int:
+def fineweb(*, out: Folder, shards: Shards = 10, revision: Revision = "") -> int:
     """Fetch the paper's data, FineWeb in GPT-2's tokens, from the Hugging Face hub (or the server in HF_ENDPOINT).
 
-    Stopped at any time, the same command continues.
+    Every shard is compared with the SHA-256 that the hub has for it. Stopped at any time, the same command continues.
 
     Args:
         out: the folder for the shards and their manifest
         shards: training shards of 100M tokens, 200 MB each; there are 103
+        revision: the commit of the data set, 40 hexadecimal digits, as the manifest of an earlier folder has it; the
+            newest one unless given
     """
     from ..lab.lm.data.fineweb import fetch
 
     with _progress() as progress:
-        manifest = fetch(out, shards=shards, progress=progress)
+        manifest = fetch(out, shards=shards, revision=revision or None, progress=progress)
     return _summarize(out, manifest)
 
 

@@ -45,9 +45,11 @@ def diagnose(
 ) -> int:
     """Measure the gradient noise of a model, matrix by matrix: prints a table, saves rows and a section of the report.
 
+    FILE.py is run as a program, with all your rights: give only files that you trust. A checkpoint runs no code.
+
     Args:
         source: a function without arguments that returns model, loss and batches, as model.py:make; loss(model, batch)
-            is one number, and each batch is one sample of the noise
+            is one number, and each batch is one sample of the noise; the file is run
         checkpoint: in place of the function: the --out of an `entryclip train`, or one checkpoint of it
         data: the folder of shards for --checkpoint; the one it was trained on unless given
         where: matrices to look at, by name, with wildcards: "blocks.*.attn.qkv_w.v"; all hidden ones unless given

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from .options import Folder
-from .terminal import say
+from .terminal import fail, say
 
 
 def report(results: Folder = Path("out"), /) -> int:
@@ -14,5 +14,6 @@ def report(results: Folder = Path("out"), /) -> int:
     """
     from ..lab.report import write_page
 
-    say(f"report: {write_page(results)}")
-    return 0
+    page = write_page(results)
+    say(f"report: {page.path}")
+    return max((fail(line) for line in page.damaged), default=0)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 from tyro.conf import arg
 
 from ..lab import paper
+from ..lab.engine.printable import printable
 from ..lab.engine.runner import Backend, OnStale
 from .options import ONE_PER_CORE, Folder, Jobs, Stale, StudyName
 from .report import report
@@ -64,7 +65,10 @@ def reproduce(
             options.changes = single_values(paper.find(name), [each for several in changes for each in several])
         failed = reproduce_all([paper.find(each) for each in names], out, options)
     _show_failures(failed)
-    _show_claims(out, [each for each in names if (out / each / "record.json").exists()])
+    there = [each for each in names if (out / each / "record.json").exists()]
+    _show_claims(out, there)
+    if failed and not there:
+        return 1  # there may be nothing to report on
     return report(out) or bool(failed)
 
 
@@ -133,7 +137,7 @@ def _options(out: Path, quick: bool, jobs: int, stale: str) -> Iterator["Options
         task = bar.add_task("units", total=None)
 
         def print_above(line: str) -> None:
-            bar.console.print(line, soft_wrap=True, highlight=False, markup=False)
+            bar.console.print(printable(line), soft_wrap=True, highlight=False, markup=False)
 
         def advance(outcome: "Outcome") -> None:
             bar.update(task, advance=1, description=outcome.unit.study.name)
@@ -146,7 +150,7 @@ def _options(out: Path, quick: bool, jobs: int, stale: str) -> Iterator["Options
 
 def _show_failures(failed: Sequence["Outcome"]) -> None:
     for each in failed:
-        sys.stderr.write(f"failed: {each.unit}: {each.reason} (more in {each.unit.failure})\n")
+        sys.stderr.write(printable(f"failed: {each.unit}: {each.reason} (more in {each.unit.failure})") + "\n")
     if failed:
         sys.stderr.write(f"{len(failed)} units failed; the others are kept, and the same command tries again\n")
 
@@ -162,6 +166,6 @@ def _show_claims(results: Path, names: Sequence[str]) -> None:
     for name in names:
         for claim in load_record(results / name).claims:
             verdict = "[green]holds[/]" if claim.holds else "[red]does not hold[/]"
-            table.add_row(name, escape(claim.claim), escape(claim.measured), verdict)
+            table.add_row(name, escape(printable(claim.claim)), escape(printable(claim.measured)), verdict)
     if table.row_count:
         Console().print(table)

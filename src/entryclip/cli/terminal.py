@@ -3,17 +3,19 @@
 import sys
 from collections.abc import Sequence
 
+from ..lab.engine.printable import printable
+
 
 def say(line: str) -> None:
-    """Print a line on standard output."""
+    """Print a line on standard output; what is in it is text, and cannot command the terminal."""
     from rich.console import Console
 
-    Console().print(line, soft_wrap=True, highlight=False, markup=False)
+    Console().print(printable(line), soft_wrap=True, highlight=False, markup=False)
 
 
 def fail(message: str, code: int = 2) -> int:
-    """Print a line on standard error and return the exit code."""
-    sys.stderr.write(f"entryclip: {message}\n")
+    """Print a line on standard error, as text that cannot command the terminal, and return the exit code."""
+    sys.stderr.write(f"entryclip: {printable(message)}\n")
     return code
 
 

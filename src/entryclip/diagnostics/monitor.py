@@ -82,10 +82,11 @@ class Monitor:
     where      patterns of names (default: all hidden matrices)
     alarm      look at every step for a new entry that dominates its matrix: such a matrix gets a reading at once.
                (Not in parameters that are sharded over processes, whose gradients would have to be gathered.)
+    keep       readings of each matrix that are kept; older ones go, so that a long run does not fill the memory
 
-    It only reads gradients, and keeps the memory of one more, the running mean, in fp32. `readings` holds all
-    measurements, `spikes()` those with an entry that dominates, with the step, the batch and where the entry is. Save
-    `state_dict()` with a checkpoint and load it again, and the steps go on from there.
+    It only reads gradients, and keeps the memory of one more, the running mean, in fp32. `readings` holds the latest
+    measurements, `spikes()` those of them with an entry that dominates, with the step, the batch and where the entry
+    is. Save `state_dict()` with a checkpoint and load it again, and the steps go on from there.
 
     >>> _ = torch.manual_seed(0)
     >>> model = nn.Linear(40, 30, bias=False)
@@ -102,11 +103,19 @@ class Monitor:
     """
 
     def __init__(
-        self, model: nn.Module, every: int = 100, where: str | Sequence[str] | None = None, *, alarm: bool = False
+        self,
+        model: nn.Module,
+        every: int = 100,
+        where: str | Sequence[str] | None = None,
+        *,
+        alarm: bool = False,
+        keep: int = 1000,
     ) -> None:
-        if not isinstance(every, int) or isinstance(every, bool) or every < 1:
-            raise ValueError(f"every must be a whole number of steps >= 1, got {every!r}")
+        for option, value, unit in (("every", every, "steps"), ("keep", keep, "readings")):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{option} must be a whole number of {unit} >= 1, got {value!r}")
         chosen = select(model, where)
+        self._kept = keep * len(chosen.matrices)
         self.every, self.steps, self.alarm = every, 0, alarm
         self.readings: list[Reading] = []
         self.skipped = 0  # steps left out because a gradient was NaN or infinite
@@ -138,6 +147,7 @@ class Monitor:
         if updates:
             self._update(dense)
         self.readings += found
+        del self.readings[: -self._kept]
         return found
 
     def _gradients(self, names: Iterable[str]) -> dict[str, Tensor] | None:

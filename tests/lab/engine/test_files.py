@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -50,11 +51,12 @@ def test_a_sealed_file_is_read_back_or_refused_by_name(tmp_path):
         files.read_sealed(path)
 
 
+SOURCE = str(Path(files.__file__).parents[3])
 HOLD = """
 import sys, time
 from pathlib import Path
 sys.path.insert(0, {source!r})
-import files
+from entryclip.lab.engine import files
 with files.locked(Path({path!r}), wait=False) as ours:
     print(ours, flush=True)
     time.sleep(60)
@@ -63,7 +65,7 @@ with files.locked(Path({path!r}), wait=False) as ours:
 
 def test_a_lock_ends_with_its_process_however_that_ends(tmp_path):
     path = tmp_path / "a.json"
-    code = HOLD.format(source=os.path.dirname(files.__file__), path=str(path))
+    code = HOLD.format(source=SOURCE, path=str(path))
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout.readline() == "True\n"
         with files.locked(path, wait=False) as ours:
@@ -81,8 +83,8 @@ def test_a_file_over_the_limit_is_said_and_leaves_the_old_one(tmp_path):
     code = f"""
 import resource, sys
 from pathlib import Path
-sys.path.insert(0, {os.path.dirname(files.__file__)!r})
-import files
+sys.path.insert(0, {SOURCE!r})
+from entryclip.lab.engine import files
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 files.write_bytes(Path({str(path)!r}), bytes(2000))
 """

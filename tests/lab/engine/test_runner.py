@@ -102,6 +102,14 @@ def test_a_unit_that_raises_diverges_or_dies_leaves_the_others_alone(commands):
     assert "report: " in out
 
 
+def test_failed_units_in_an_empty_folder_are_code_1(commands):
+    code, _, err = run(commands, "reproduce", "toy", "--set", "count=2", "raises=1", "dies=0", "--jobs", "2")
+    assert code == 1
+    assert "ZeroDivisionError" in err
+    assert "its process died" in err
+    assert err.splitlines()[-1] == "2 units failed; the others are kept, and the same command tries again"
+
+
 SCRIPT = """
 mount -t tmpfs -o size=400k none {out} && cd {out} || exit 77
 {command} 2> {folder}/first; echo $? > {folder}/code

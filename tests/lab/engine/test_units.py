@@ -166,6 +166,13 @@ def test_reproduce_says_what_it_skips_and_redraws_what_only_looks_different(one,
     assert len(list((tmp_path / "toy" / "units").glob("*.json"))) == 2
 
 
+def test_a_quick_study_that_draws_fewer_figures_than_it_has_captions_for_is_not_drawn_again(one, tmp_path):
+    study, lines = dataclasses.replace(one, captions={"full": "A figure of the full study alone."}), []
+    for _ in range(2):
+        reproduce_all([study], tmp_path, Options(quick=True, say=lines.append))
+    assert lines == [f"toy: nothing to do, {tmp_path}/toy is complete"]
+
+
 def test_results_of_other_code_are_refused_also_without_their_units(one, tmp_path):
     reproduce_all([one], tmp_path, Options(quick=True))
     path = tmp_path / "toy" / "record.json"

@@ -32,7 +32,7 @@ def path(tmp_path_factory):
     (folder / "record.json").write_text(json.dumps({**record, "tables": {HOSTILE: TABLE}}))
     swept, _ = sweep(OPERATORS, {"points": [7]}, results, Options(jobs=1))
     shutil.move(swept, swept.with_name("<b onclick=1>'\"&-1"))
-    return write_page(results)
+    return write_page(results).path
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,12 @@
 import base64
 import dataclasses
 import hashlib
+import html
 import json
+import os
 import re
 import shutil
+from urllib.parse import quote
 
 import pytest
 
@@ -38,7 +41,7 @@ def change(folder, **fields):
 
 
 def test_the_page_shows_what_is_there(results):
-    page = write_page(results).read_text()
+    page = write_page(results).path.read_text()
     for claim in OPERATORS.claims(list(OPERATORS.run_unit(OPERATORS.config(), {}))):
         assert claim.claim in page
     assert page.count("<svg") == page.count("<figure") == len(OPERATORS.captions)
@@ -63,12 +66,12 @@ def test_the_page_shows_what_is_there(results):
 def test_the_command_on_the_page_asks_for_what_is_there(tmp_path, options, words):
     config = dataclasses.asdict(LEARNING_RATE.configured(**options))
     save_record(tmp_path / "learning-rate", Record("learning-rate", config, "", Provenance({}), 1.0))
-    page = write_page(tmp_path).read_text()
+    page = write_page(tmp_path).path.read_text()
     assert f"<code>entryclip reproduce learning-rate{words} --out {tmp_path}</code>" in page
 
 
 def test_what_is_missing_is_named_with_its_command(results):
-    page = write_page(results).read_text()
+    page = write_page(results).path.read_text()
     for name in NAMES:
         command = f"entryclip reproduce {name} --out {results}"
         assert (f"<li><code>{command}</code>" in page) == (name != "operators")
@@ -76,30 +79,43 @@ def test_what_is_missing_is_named_with_its_command(results):
     write_sealed(results / other / "units" / "a.json", {})
     write_sealed(results / other / "units" / "b.failed", {"reason": "it <b>broke</b>"})
     (results / other / "units" / "c.failed").write_text("{")
-    page = write_page(results).read_text()
+    page = write_page(results).path.read_text()
     assert "begun: 1 units are finished" in page
     assert "failed: it &lt;b&gt;broke&lt;/b&gt;" in page
     assert "c.failed is damaged" in page
 
 
-@pytest.mark.parametrize(("content", "words"), [("{", "is damaged"), ("[1]", "is damaged"), ("{}", "lacks claims")])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "not JSON"),
+        ("[1]", "its content must be an object"),
+        ("{}", "claims is missing"),
+        ("NaN", "not JSON (NaN is no JSON number)"),
+    ],
+)
 def test_a_damaged_record_is_named(results, content, words):
     (results / "operators" / "record.json").write_text(content)
-    with pytest.raises(ValueError, match=rf"record\.json {words}"):
-        write_page(results)
+    page = write_page(results)
+    (line,) = page.damaged
+    assert line.startswith(f"{results / 'operators' / 'record.json'} is damaged: {words}")
+    assert line in html.unescape(page.path.read_text())
 
 
-@pytest.mark.parametrize("content", ["<svg", "<html/>", ""])
+DEEP = '<svg xmlns="http://www.w3.org/2000/svg">' + "<g>" * 9999 + "</g>" * 9999 + "</svg>"
+
+
+@pytest.mark.parametrize("content", ["<svg", "<html/>", "", DEEP])
 def test_a_damaged_figure_is_named(results, content):
     (results / "operators" / "clipping_ops.svg").write_text(content)
-    with pytest.raises(ValueError, match=r"clipping_ops\.svg is (damaged|not an SVG)"):
-        write_page(results)
+    (line,) = write_page(results).damaged
+    assert re.search(r"clipping_ops\.svg is (damaged|not an SVG)", line)
 
 
 def test_tables_of_a_study_and_numbers_as_they_are(results):
     table = [{"method": "a", "loss": 0.123456}, {"method": "b", "loss": None, "steps": 3}, {"curve": [1, 2, 3]}]
     change(results / "operators", tables={"What came out.": table})
-    page = write_page(results).read_text()
+    page = write_page(results).path.read_text()
     assert "<caption>What came out.</caption>" in page
     assert '<td class="number" data-value="0.123456">0.1235</td>' in page
     assert '<td data-value="">\N{EN DASH}</td>' in page
@@ -112,14 +128,48 @@ def test_hostile_text_stays_text(results):
     change(
         results / "operators", claims=[claim], machine=hostile, config={'"><img onerror=x>': 1}, tables={hostile: []}
     )
-    page = write_page(results).read_text()
+    page = write_page(results).path.read_text()
     assert page.count("<script") == 1  # the page's own
     assert "<img onerror" not in page
     assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") == 4
 
 
+def test_bad_results_do_not_keep_the_others_from_the_page(results):
+    (bad,) = (results / "sweeps").iterdir()
+    change(bad, over=7)
+    page = write_page(results)
+    assert page.damaged == [f"{bad / 'record.json'} is damaged: over must be an object, got 7: run the study again"]
+    text = page.path.read_text()
+    assert "3 of 3 claims hold" in text
+    assert "Sweep of" not in text
+
+
+@pytest.mark.parametrize("name", ["record.json", "rows.jsonl", "clipping_ops.svg"])
+def test_a_fifo_among_the_results_is_named_and_does_not_hang(results, name):
+    place = results / "operators" / name
+    place.unlink()
+    os.mkfifo(place)
+    assert write_page(results).damaged == [f"{place} is not a regular file: remove it"]
+
+
+def test_a_folder_name_is_text_in_styles_ids_and_links(results):
+    name = "x);} body{background:url(evil.example)} #a? 'b"
+    diagnosis = shutil.copytree(results / "operators", results / "diagnoses" / name)
+    shutil.copy(diagnosis / "clipping_ops.svg", diagnosis / "noise.svg")
+    config = {"source": "m.py:make", "where": [], "directions": 8, "samples": 64}
+    change(diagnosis, config=config, summary=["nothing to clip"])
+    page = write_page(results)
+    assert page.damaged == []
+    text = page.path.read_text()
+    assert "evil.example)}" not in text
+    assert quote(f"diagnoses/{name}/rows.jsonl") in text
+    identifiers = re.findall(r'(?:id="|url\(#|href="#)([^")]*)', text)
+    assert len(identifiers) > 20
+    assert all(re.fullmatch(r"[\w.-]+", each) for each in identifiers)
+
+
 def test_the_pages_script_is_the_one_its_policy_allows(results):
-    page = write_page(results).read_text()
+    page = write_page(results).path.read_text()
     script = re.search(r"<script>(.*)</script>", page, re.DOTALL).group(1)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}'" in page.replace("&#39;", "'")

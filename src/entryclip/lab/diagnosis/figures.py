@@ -20,7 +20,7 @@ CAPTIONS = {
 
 def figures(rows: Sequence[Row]) -> "Mapping[str, Figure]":
     """Draw a line for each matrix that was measured; no figure where there is none."""
-    from ..engine.figures import panels
+    from ..engine.figures import literal, panels
 
     rows = [row for row in rows if row["r_hat"]]
     if not rows:
@@ -35,7 +35,9 @@ def figures(rows: Sequence[Row]) -> "Mapping[str, Figure]":
     shares.set(xlim=(0, 1.25), xticks=[0, 0.5, 1], title="(c) spiked", xlabel="share of the samples")
     for axis in axes:
         axis.set_ylim(len(rows) - 0.4, -0.6)
-        axis.set_yticks(range(len(rows)), [row["matrix"] for row in rows] if axis is first else [""] * len(rows))
+        axis.set_yticks(
+            range(len(rows)), [literal(row["matrix"]) for row in rows] if axis is first else [""] * len(rows)
+        )
         axis.grid(axis="y", visible=False)
     first.tick_params(axis="y", labelsize=8)
     return {"noise": figure}

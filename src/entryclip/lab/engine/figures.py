@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from .files import write_bytes
+from .printable import printable
 
 # The paper's colours for the two operators; a colour-blind reader tells them apart by lightness and line style too.
 COLOURS = {
@@ -46,6 +47,15 @@ def panels(count: int, *, rows: int = 1, width: float = 4.2, height: float = 3.2
         figure = Figure(figsize=(width * count, height * rows), layout="constrained")
         axes = figure.subplots(rows, count, squeeze=False).ravel()
     return figure, list(axes)
+
+
+def literal(name: str) -> str:
+    """Return a name that others chose as a label that shows it as it is: matplotlib would take `$` for mathematics.
+
+    >>> literal("blocks.$x$")
+    'blocks.\\\\$x\\\\$'
+    """
+    return printable(name).replace("$", r"\$")
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from .schema import BadFile, read_json
+
 JsonObject = dict[str, Any]  # the keys and values of a JSON object
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # no space, over the quota, over the limit of a file's size
 
@@ -104,15 +106,12 @@ def write_sealed(path: Path, value: JsonObject) -> None:
 
 
 def read_sealed(path: Path) -> JsonObject:
-    """Read what `write_sealed` wrote. A file cut off, altered or not sealed is a ValueError that names it."""
-    try:
-        value = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged: not JSON ({error})") from error
+    """Read what `write_sealed` wrote. A file cut off, altered or not sealed is a `BadFile` that names it."""
+    value = read_json(path, "remove it")
     if not isinstance(value, dict) or "checksum" not in value:
-        raise ValueError(f"{path} is foreign: it has no checksum")
+        raise BadFile(f"{path} is foreign: it has no checksum")
     if value.pop("checksum") != checksum(value):
-        raise ValueError(f"{path} is damaged: its checksum is not that of its content")
+        raise BadFile(f"{path} is damaged: its checksum is not that of its content")
     return value
 
 

@@ -15,9 +15,14 @@ from types import ModuleType
 from typing import Any
 
 from .files import JsonObject
+from .schema import by_name, optional, text
 from .source_hash import code_hash
 from .study import DataSource, Study
 
+PROVENANCE = {  # the schema of these keys in the JSON object of a unit or a record
+    "versions": optional(by_name(optional(text()))),
+    **dict.fromkeys(("python", "machine", "commit", "code", "data"), optional(text())),
+}
 PACKAGES = ("entryclip", "torch", "numpy", "scipy")
 
 

@@ -1,13 +1,15 @@
 """Run studies and leave their rows, figures and records in a folder."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .provenance import Provenance, config_hash, drawing_hash
 from .runner import OnStale, Plan, execute, plan, refusal
+from .schema import BadFile
 from .store import Record, load_record, load_rows, rows_sha256, save_record, save_rows
 from .study import Row, Study
 from .units import FinishedUnit, Outcome, State, Unit, collect, first_units, outdated
@@ -77,7 +79,8 @@ def _following(job: Job) -> list[Unit]:
     """The units that the rows so far call for, taken into the job; none when it is complete."""
     rows = [row for part in collect(job.units) for row in part.rows]
     known = {unit.path for unit in job.units}
-    pieces = job.study.next_units(job.config, rows)
+    with _rows_blamed(job):
+        pieces = job.study.next_units(job.config, rows)
     units = [Unit(job.study, job.config, piece, job.folder) for piece in pieces]
     more = [unit for unit in units if unit.path not in known]
     job.units.extend(more)
@@ -124,12 +127,24 @@ def _complete(job: Job, options: Options) -> bool:
             raise ValueError(refusal(f"{folder} was", reasons))
         if options.on_stale is OnStale.RECOMPUTE:
             return False
-    if record.drawing == drawing_hash(job.study) and all(_drawn(folder, each) for each in job.study.captions):
+    figures = job.study.captions if record.figures is None else record.figures  # a quick study may draw fewer
+    if record.drawing == drawing_hash(job.study) and all(_drawn(folder, each) for each in figures):
         options.say(f"{name}: nothing to do, {folder} is complete")
     else:
         options.say(f"{name}: the rows in {folder} are complete, figures and claims are made again")
         _finish(job, load_rows(folder), record.made_by, record.seconds)
     return True
+
+
+@contextmanager
+def _rows_blamed(job: Job) -> Iterator[None]:
+    """Turn the error of a study that cannot read its rows into one line: files of units may come from anywhere."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError) as error:
+        found = f"{type(error).__name__}: {error}"
+        units = job.folder / "units"
+        raise BadFile(f"{units} holds rows that {job.study.name} cannot read ({found}): remove that folder") from error
 
 
 def _drawn(folder: Path, figure: str) -> bool:
@@ -141,8 +156,10 @@ def _finish(job: Job, rows: list[Row], made_by: Provenance, seconds: float) -> N
     from .figures import save
 
     study = job.study
+    with _rows_blamed(job):
+        figures, claims, tables = study.figures(rows), tuple(study.claims(rows)), study.tables(rows)
     save_rows(job.folder, rows)
-    for name, figure in study.figures(rows).items():
+    for name, figure in figures.items():
         save(figure, job.folder, name)
     record = Record(
         study.name,
@@ -150,8 +167,9 @@ def _finish(job: Job, rows: list[Row], made_by: Provenance, seconds: float) -> N
         config_hash(study.name, job.config),
         made_by,
         seconds,
-        claims=tuple(study.claims(rows)),
-        tables=study.tables(rows),
+        claims=claims,
+        tables=tables,
         drawing=drawing_hash(study),
+        figures=tuple(figures),
     )
     save_record(job.folder, record)

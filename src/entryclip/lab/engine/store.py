@@ -11,10 +11,44 @@ from pathlib import Path
 from typing import Any
 
 from .files import JsonObject, write_json, write_text
-from .provenance import Provenance
+from .provenance import PROVENANCE, Provenance
+from .schema import (
+    anything,
+    by_name,
+    check,
+    fields,
+    flag,
+    listed,
+    number,
+    open_regular,
+    optional,
+    parse_json,
+    read_json,
+    sha256,
+    text,
+)
 from .study import Claim, Row
 
-_NEEDED = {"claims", "config", "config_hash", "seconds", "versions", "python", "machine", "commit"}
+_AGAIN = "run the study again"
+_ROW = by_name(anything)
+_NEEDED = {
+    "claims": listed(fields({"claim": text(), "measured": text(), "holds": flag})),
+    "config": by_name(anything),
+    "config_hash": text(),
+    "seconds": number(0),
+    **{key: PROVENANCE[key] for key in ("versions", "python", "machine", "commit")},
+}
+_ALLOWED = {
+    "experiment": text(),
+    "tables": optional(by_name(listed(_ROW))),
+    "drawing": optional(text()),
+    "figures": optional(listed(text())),
+    "over": optional(by_name(listed(anything))),
+    "failed": optional(listed(fields({"unit": text(), "config": by_name(anything), "reason": text()}))),
+    "summary": optional(listed(text())),
+    "rows_sha256": optional(sha256()),
+    **{key: PROVENANCE[key] for key in ("code", "data")},
+}
 
 
 @dataclass(frozen=True)
@@ -38,6 +72,7 @@ class Record:
     claims: tuple[Claim, ...] = ()
     tables: Mapping[str, list[Row]] = field(default_factory=dict)  # by caption
     drawing: str | None = None  # a hash of the code that made the figures, claims and tables
+    figures: tuple[str, ...] | None = None  # the names of those that were drawn; None where a file does not say
     over: Mapping[str, list[Any]] | None = None  # a sweep's fields and their values
     failed: tuple[Failure, ...] = ()  # a sweep's units without rows
     summary: tuple[str, ...] = ()  # a diagnosis in words
@@ -55,8 +90,9 @@ class Record:
             claims=tuple(Claim(each["claim"], each["measured"], each["holds"]) for each in found["claims"]),
             tables=dict(found.get("tables") or {}),
             drawing=found.get("drawing"),
+            figures=None if found.get("figures") is None else tuple(found["figures"]),
             over=found.get("over"),
-            failed=tuple(Failure(**each) for each in found.get("failed") or []),
+            failed=tuple(Failure(each["unit"], each["config"], each["reason"]) for each in found.get("failed") or []),
             summary=tuple(found.get("summary") or []),
             rows_sha256=found.get("rows_sha256"),
         )
@@ -66,6 +102,8 @@ class Record:
         found = dataclasses.asdict(self)
         made_by = found.pop("made_by") and self.made_by.to_json()
         optional = {key: found.pop(key) for key in ("drawing", "over", "failed", "summary")}
+        if self.figures is None:
+            found.pop("figures")
         return {**found, **made_by, **{key: value for key, value in optional.items() if value}}
 
 
@@ -89,11 +127,10 @@ def save_rows(folder: Path, rows: Iterable[Row]) -> None:
 def load_rows(folder: Path, first: int | None = None) -> list[Row]:
     """Read the rows in a folder, or only the `first` ones."""
     path = folder / "rows.jsonl"
-    try:
-        with path.open(encoding="utf-8") as lines:
-            return [dict(json.loads(line)) for line in itertools.islice(lines, first)]
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path} is damaged ({error}): run the study again") from error
+    with open_regular(path) as lines:
+        rows = [parse_json(line, path, _AGAIN) for line in itertools.islice(lines, first)]
+    check(rows, listed(_ROW), path, _AGAIN)
+    return rows
 
 
 def save_record(folder: Path, record: Record) -> None:
@@ -102,21 +139,17 @@ def save_record(folder: Path, record: Record) -> None:
 
 
 def load_record(folder: Path) -> Record:
-    """Read `record.json`; a ValueError names the file where it is damaged or something is missing."""
+    """Read `record.json`; a `BadFile` names the file and the field where one is missing or not as it should be."""
     path = folder / "record.json"
-    try:
-        found = dict(json.loads(path.read_bytes()))
-    except (ValueError, TypeError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged ({error}): run the study again") from error
-    if missing := _NEEDED - found.keys():
-        raise ValueError(f"{path} lacks {', '.join(sorted(missing))}: run the study again")
-    try:
-        return Record.from_json(found)
-    except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{path} is damaged ({error!r}): run the study again") from error
+    found = read_json(path, _AGAIN)
+    check(found, fields(_NEEDED, _ALLOWED), path, _AGAIN)
+    return Record.from_json(found)
 
 
 def rows_sha256(folder: Path) -> str | None:
     """The checksum of the file of rows; None where there is none."""
-    path = folder / "rows.jsonl"
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
+    try:
+        with open_regular(folder / "rows.jsonl") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        return None

@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from .files import JsonObject, checksum, locked, read_sealed, write_sealed
-from .provenance import Provenance, config_hash
+from .provenance import PROVENANCE, Provenance, config_hash
+from .schema import BadFile, anything, by_name, check, fields, listed, number
 from .study import Piece, Row, Study
+
+_SCHEMA = fields({"rows": listed(by_name(anything)), "seconds": number(0)}, PROVENANCE)
 
 
 @dataclass(frozen=True)
@@ -78,15 +81,14 @@ def first_units(study: Study[Any], config: Any, folder: Path) -> list[Unit]:
 
 
 def read(unit: Unit) -> FinishedUnit | None:
-    """Read a finished unit; None where it has no file. A file that is damaged or foreign is a ValueError."""
+    """Read a finished unit; None where it has no file. A file that is damaged or foreign is a `BadFile`."""
     try:
         found = read_sealed(unit.path)
     except FileNotFoundError:
         return None
     if [found.get("experiment"), found.get("config"), found.get("unit")] != _identity(unit):
-        raise ValueError(f"{unit.path} is foreign: it holds another unit than its name says")
-    if not isinstance(found.get("rows"), list):
-        raise ValueError(f"{unit.path} is foreign: it has no rows")
+        raise BadFile(f"{unit.path} is foreign: it holds another unit than its name says")
+    check(found, _SCHEMA, unit.path, "remove it")
     return FinishedUnit(found["rows"], found["seconds"], Provenance.from_json(found))
 
 
@@ -141,11 +143,11 @@ def _usable(unit: Unit) -> bool:
 
 def _rows(unit: Unit) -> list[Row]:
     rows = list(unit.study.run_unit(unit.config, unit.piece))
-    for number, row in enumerate(rows):
+    for index, row in enumerate(rows):
         for key, value in row.items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise ValueError(
-                    f"row {number} has {key} = {value}: rows hold finite numbers, or None for what diverged"
+                    f"row {index} has {key} = {value}: rows hold finite numbers, or None for what diverged"
                 )
     return rows
 

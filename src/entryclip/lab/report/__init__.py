@@ -4,26 +4,36 @@ import base64
 import hashlib
 import shlex
 from pathlib import Path
+from typing import NamedTuple
 
 import jinja2
 from markupsafe import Markup
 
 from ..engine.files import write_text
+from ..engine.printable import printable
 from .sections import Section, all_missing, all_sections
 from .svg import in_the_dark, variable
 
 HERE = Path(__file__).parent
 
 
-def write_page(results: Path) -> Path:
+class Page(NamedTuple):
+    """The page that was written, and a line for each folder of results that it could not show."""
+
+    path: Path
+    damaged: list[str]
+
+
+def write_page(results: Path) -> Page:
     """Write `report.html` into `results`: what was run, the claims, figures and tables of everything found there.
 
     The page loads nothing from anywhere, and no script but its own may run in it; everything in it is escaped.
+    Results that cannot be read are named on it, and do not keep the others from it.
     """
     if results.exists() and not results.is_dir():
         raise NotADirectoryError(f"{results} is a file: choose the folder of the results")
-    sections = all_sections(results)
-    if not sections:
+    sections, damaged = all_sections(results)
+    if not sections and not damaged:
         command = f"entryclip reproduce all --quick --out {shlex.quote(str(results))}"
         raise FileNotFoundError(f"no results in {results}: run {command}")
     environment = jinja2.Environment(
@@ -33,6 +43,7 @@ def write_page(results: Path) -> Path:
     script = (HERE / "page.js").read_text()
     text = environment.get_template("page.html.j2").render(
         sections=sections,
+        damaged=[printable(line) for line in damaged],
         missing=all_missing(results),
         claims=claims,
         holding=sum(claim.holds for _, claim in claims),
@@ -41,7 +52,7 @@ def write_page(results: Path) -> Path:
         script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
     write_text(results / "report.html", text)
-    return results / "report.html"
+    return Page(results / "report.html", damaged)
 
 
 def _palette(sections: list[Section]) -> str:

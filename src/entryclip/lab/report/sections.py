@@ -1,12 +1,17 @@
 """The page's content: a section for each study, sweep and diagnosis in a folder of results, and what is missing."""
 
 import dataclasses
+import hashlib
 import json
+import os
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from markupsafe import Markup
 
@@ -14,10 +19,21 @@ from .. import diagnosis, paper
 from ..diagnosis.figures import CAPTIONS as DIAGNOSIS_CAPTIONS
 from ..engine.files import JsonObject, read_sealed
 from ..engine.grid import typed
+from ..engine.schema import BadFile, check, fields, listed, open_regular, require, text, whole
 from ..engine.store import Record, load_record, load_rows
 from ..engine.study import Study
 from .svg import inline
 from .tables import SHOWN, Table, make_table
+
+_PLAIN = re.compile("[A-Za-z][A-Za-z0-9-]*")
+_DIAGNOSIS = fields({"source": text(), "where": listed(text()), "directions": whole(), "samples": whole()})
+
+
+def _diagnosis_schema(value: Any, field: str) -> None:
+    """Accept the config and the summary of a diagnosis, which the page shows in words."""
+    config, summary = value
+    _DIAGNOSIS(config, "config")
+    require(bool(summary), "summary", "a diagnosis in words", summary)
 
 
 @dataclass(frozen=True)
@@ -54,12 +70,26 @@ class Missing:
     failures: list[str]
 
 
-def all_sections(results: Path) -> list[Section]:
-    """The sections of the studies in their order, then of the sweeps, then of the models that were diagnosed."""
-    found = [_study(results, paper.find(name)) for name in paper.NAMES if _is_there(results / name)]
-    found += [_sweep(results, path.parent) for path in sorted((results / "sweeps").glob("*/record.json"))]
-    diagnoses = sorted((results / diagnosis.FOLDER).glob("*/record.json"))
-    return found + [_diagnosis(results, path.parent) for path in diagnoses]
+def all_sections(results: Path) -> tuple[list[Section], list[str]]:
+    """The sections of the studies in their order, then of the sweeps, then of the models that were diagnosed.
+
+    The second list has a line for each of them whose files cannot be read; it does not keep the others from the page.
+    """
+    studies = [partial(_study, results, paper.find(name)) for name in paper.NAMES if _is_there(results / name)]
+    sweeps = [partial(_sweep, results, each) for each in _folders(results / "sweeps")]
+    diagnoses = [partial(_diagnosis, results, each) for each in _folders(results / diagnosis.FOLDER)]
+    found: list[Section] = []
+    damaged: list[str] = []
+    for make in (*studies, *sweeps, *diagnoses):
+        try:
+            found.append(make())
+        except (BadFile, OSError) as error:
+            damaged.append(str(error))
+    return found, damaged
+
+
+def _folders(place: Path) -> list[Path]:
+    return [path.parent for path in sorted(place.glob("*/record.json"))]
 
 
 def all_missing(results: Path) -> list[Missing]:
@@ -79,8 +109,8 @@ def _missing(results: Path, name: str) -> Missing:
 
 def _reason(path: Path) -> str:
     try:
-        return str(read_sealed(path)["reason"])
-    except (ValueError, KeyError) as error:
+        return str(read_sealed(path).get("reason"))
+    except (BadFile, OSError) as error:
         return str(error)
 
 
@@ -110,6 +140,7 @@ def _sweep(results: Path, folder: Path) -> Section:
 
 def _diagnosis(results: Path, folder: Path) -> Section:
     record = load_record(folder)
+    check([record.config, list(record.summary)], _diagnosis_schema, folder / "record.json", "diagnose the model again")
     config, standard = record.config, dataclasses.asdict(diagnosis.DiagnosisConfig(""))
     words = [word for pattern in config["where"] for word in ("--where", pattern)]
     for key in ("directions", "samples"):
@@ -126,13 +157,12 @@ def _section(
     tables = [make_table(caption, lines) for caption, lines in record.tables.items()]
     count, preview = 0, None
     if rows.exists():
-        with rows.open("rb") as lines:
+        with open_regular(rows) as lines:
             count = sum(1 for _ in lines)
         first = load_rows(folder, SHOWN)
         preview = make_table("", first, count) if first and not tables else None
     figures = _figures(results, folder, captions)
-    link = rows.relative_to(results).as_posix()
-    return Section(folder.name, title, command, record, figures, tables, preview, link, count)
+    return Section(_identifier(folder), title, command, record, figures, tables, preview, _link(results, rows), count)
 
 
 def _figures(results: Path, folder: Path, captions: Mapping[str, str]) -> list[PageFigure]:
@@ -141,9 +171,19 @@ def _figures(results: Path, folder: Path, captions: Mapping[str, str]) -> list[P
 
 
 def _figure(results: Path, path: Path, caption: str) -> PageFigure:
-    markup, colours = inline(path, f"{path.parent.name}-{path.stem}")
-    png = path.with_suffix(".png").relative_to(results).as_posix()
-    return PageFigure(Markup(markup), frozenset(colours), caption, png)
+    markup, colours = inline(path, f"{_identifier(path.parent)}-{path.stem}")
+    return PageFigure(Markup(markup), frozenset(colours), caption, _link(results, path.with_suffix(".png")))
+
+
+def _identifier(folder: Path) -> str:
+    """A name for the page's ids and styles: the folder's where it is plain, else one without its characters."""
+    if _PLAIN.fullmatch(folder.name):
+        return folder.name
+    return f"folder-{hashlib.sha256(os.fsencode(folder.name)).hexdigest()[:12]}"
+
+
+def _link(results: Path, path: Path) -> str:
+    return quote(os.fsencode(path.relative_to(results).as_posix()))
 
 
 def _command(*words: str, out: Path) -> str:

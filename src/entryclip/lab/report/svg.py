@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
+from ..engine.schema import BadFile, open_regular
+
 SVG, XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
 ELEMENTS = re.compile(
     "svg|g|defs|path|clipPath|rect|circle|line|polyline|polygon|use|image|text|tspan|linearGradient|stop|marker"
@@ -21,19 +23,23 @@ PROPERTIES = re.compile(
 )
 _VALUE = re.compile(r"url\(#[\w.-]+\)|[\w\s#.,%'+-]*")  # no function, and no url but into the figure itself
 _TRANSFORM = re.compile(r"((matrix|translate|scale|rotate|skewX|skewY)\([\d\s.,e+-]*\)\s*)*")
+_PREFIX = re.compile(r"[A-Za-z0-9_-]+")  # it becomes part of style attributes
 _COLOUR = re.compile(r"#[0-9a-fA-F]{6}\b")
 
 
 def inline(path: Path, prefix: str) -> tuple[str, set[str]]:
     """The figure as markup whose ids start with `prefix` and whose colours are CSS variables, and those colours."""
-    try:
-        root = ElementTree.fromstring(path.read_bytes())
-    except ElementTree.ParseError as error:
-        raise ValueError(f"{path} is damaged ({error}): run the study again") from error
-    if root.tag != f"{SVG}svg":
-        raise ValueError(f"{path} is not an SVG figure: run the study again")
+    if not _PREFIX.fullmatch(prefix):
+        raise ValueError(f"prefix must be letters, digits, hyphens and underscores, got {prefix!r}")
     colours: set[str] = set()
-    clean = _copy(root, prefix, colours)
+    try:
+        with open_regular(path) as file:
+            root = ElementTree.fromstring(file.read())
+        if root.tag != f"{SVG}svg":
+            raise BadFile(f"{path} is not an SVG figure: run the study again")
+        clean = _copy(root, prefix, colours)
+    except (ElementTree.ParseError, RecursionError) as error:
+        raise BadFile(f"{path} is damaged ({error}): run the study again") from error
     clean.attrib.pop("height", None)  # the page may make it narrower; viewBox keeps the shape
     clean.set("fill", f"var({variable('#000000')})")  # what has no colour of its own is black
     clean.set("aria-hidden", "true")

@@ -11,6 +11,7 @@ backends.py  the backend of each type of device, imported at first use
 cpu.py       the backend for a CPU: adamw.c, its structures and passes
 brackets.py  where the CPU's kernel looks for quantiles
 compiler.py  compiles adamw.c at first use and keeps the library
+private_folder.py   the folder it is kept in, which no other user can put code into
 gpu.py       the backend for a GPU: tables, tiles and launches
 triton_kernels.py, triton_momentum.py, triton_search.py   its kernels: AdamW's, those with momentum, the quantiles
 triton_norms.py, triton_precision.py   what these share: sums of squares, half precision

@@ -1,9 +1,11 @@
 """Compile the C code of this package for this machine at first use, and keep the library for the next time.
 
-The shared library lies in a folder that only its owner may write to ($XDG_CACHE_HOME or ~/.cache, entryclip/), under a
-name made of the source, the compiler and the processor: another version, compiler or machine has another file.
+The shared library lies in a folder of the user alone ($XDG_CACHE_HOME or ~/.cache, entryclip/kernels), under a name
+made of the source, the compiler, the processor and its own checksum: another version, compiler or machine has another
+file, and a damaged file is compiled again.
 """
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -15,6 +17,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from .private_folder import PrivateFolder, kernel_cache, private_folder
+
 _FLAGS = ["-std=gnu11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC"]
 # In order of preference. clang knows no vector width; without OpenMP there is one thread.
 _MACHINE = [["-march=native", "-mprefer-vector-width=512", "-fopenmp"], ["-march=native", "-fopenmp"], ["-fopenmp"], []]
@@ -24,10 +28,31 @@ _MACHINE = [["-march=native", "-mprefer-vector-width=512", "-fopenmp"], ["-march
 def library(source: Path) -> ctypes.CDLL:
     """Return the library compiled from this file; a RuntimeError says so where there is no C compiler."""
     compiler = _compiler()
-    path = _folder() / f"{source.stem}-{_fingerprint(source, compiler)}.so"
-    if not path.exists():
-        _compile(compiler, source, path)
-    return ctypes.CDLL(str(path))
+    stem = f"{source.stem}-{_fingerprint(source, compiler)}"
+    with contextlib.ExitStack() as stack:
+        try:
+            cache = stack.enter_context(kernel_cache())
+            found = cache.find_library(stem)
+        except (OSError, RuntimeError):  # no folder that is ours alone, or no home: compile for this process only
+            return _compile_and_load(compiler, source, stem, None)
+        return cache.load(found) if found else _compile_and_load(compiler, source, stem, cache)
+
+
+def _compile_and_load(compiler: list[str], source: Path, stem: str, cache: PrivateFolder | None) -> ctypes.CDLL:
+    """Compile in a temporary folder and load the library, from the cache if it can be kept there.
+
+    The temporary folder goes at once: the library is in memory by then.
+    """
+    with tempfile.TemporaryDirectory(prefix="entryclip-") as path, private_folder(Path(path)) as folder:
+        name = f"{stem}.so"
+        _compile(compiler, source, folder.path / name)
+        content = folder.read(name)
+        if content is None:
+            raise RuntimeError(f"{folder.path / name} is not the file that was compiled: set TMPDIR to a safe folder")
+        if cache is not None:
+            with contextlib.suppress(OSError):  # a full disk: the library serves this process all the same
+                return cache.load(cache.keep_library(stem, content))
+        return folder.load(name)
 
 
 def _compiler() -> list[str]:
@@ -58,31 +83,11 @@ def _processor() -> bytes:
     )
 
 
-def _folder() -> Path:
-    """Return a folder that only the user may write to; one for this process alone where there is none."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = base / "entryclip"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = folder.stat()
-        if os.access(folder, os.W_OK) and status.st_uid == os.getuid() and not status.st_mode & 0o022:
-            return folder
-    except OSError:
-        pass
-    return Path(tempfile.mkdtemp(prefix="entryclip-"))
-
-
 def _compile(compiler: list[str], source: Path, path: Path) -> None:
-    """Compile into a temporary file and rename it, so that two processes at once do not disturb each other."""
-    handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".tmp")
-    os.close(handle)
-    try:
-        for machine in _MACHINE:
-            command = [*compiler, *_FLAGS, *machine, "-o", unfinished, str(source), "-lm"]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode == 0:
-                os.replace(unfinished, path)
-                return
-        raise RuntimeError(f"{shlex.join(command)} failed, leave fused off or set CC:\n{done.stderr[-2000:]}")
-    finally:
-        Path(unfinished).unlink(missing_ok=True)
+    """Compile with the first of the machine's sets of flags that the compiler takes."""
+    for machine in _MACHINE:
+        command = [*compiler, *_FLAGS, *machine, "-o", str(path), str(source), "-lm"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, umask=0o077)
+        if done.returncode == 0:
+            return
+    raise RuntimeError(f"{shlex.join(command)} failed, leave fused off or set CC:\n{done.stderr[-2000:]}")

@@ -132,8 +132,26 @@ def test_a_flipped_bit_is_seen_by_the_hubs_hash(tmp_path, hub):
     with pytest.raises(ValueError, match=f"{name} was damaged on its way"):
         fetch(tmp_path / "out", shards=1, endpoint=hub.endpoint)
     assert not (tmp_path / "out" / name).exists()
-    hub.tags[name] = "abc"  # a tag that is no hash says nothing
-    fetch(tmp_path / "out", shards=1, endpoint=hub.endpoint)
+
+
+def test_a_server_that_gives_no_hash_is_refused(tmp_path, hub):
+    name = shard_names(1)[0]
+    hub.tags[name] = "abc"
+    with pytest.raises(ValueError, match=f"gives no SHA-256 for {name}, its ETag is 'abc'"):
+        fetch(tmp_path / "out", shards=1, endpoint=hub.endpoint)
+    assert not (tmp_path / "out" / name).exists()
+    assert hub.fetched() == []
+
+
+def test_a_revision_can_be_pinned(tmp_path, hub):
+    out = tmp_path / "out"
+    assert fetch(out, shards=1, revision=COMMIT, endpoint=hub.endpoint)["request"]["revision"] == COMMIT
+    with pytest.raises(ValueError, match="revision must be a commit, 40 hexadecimal digits, got 'main'"):
+        fetch(out, shards=1, revision="main", endpoint=hub.endpoint)
+    with pytest.raises(ValueError, match=f"was begun with revision {COMMIT}, now it is {'f' * 40}"):
+        fetch(out, shards=1, revision="f" * 40, endpoint=hub.endpoint)
+    with pytest.raises(OSError, match="cannot be fetched"):
+        fetch(tmp_path / "other", shards=1, revision="f" * 40, endpoint=hub.endpoint)
 
 
 def test_no_network_is_one_line(tmp_path):

@@ -113,12 +113,14 @@ def spoil(path, token, keep=None):
     write_shard(path, tokens)
 
 
-def test_shards_of_a_manifest_are_not_read_through(prepared):
+def test_shards_of_a_manifest_are_read_through_by_one_process(prepared):
     path = prepared / "train_000002.bin"
     spoil(path, 60000)
-    assert len(Tokens.open(prepared, "train", vocabulary=257)) == 190
+    assert len(Tokens.open(prepared, "train", vocabulary=257, thorough=False)) == 190
+    with pytest.raises(ValueError, match=r"train_000002.bin has token 60000 at 18, beyond the vocabulary of 257"):
+        Tokens.open(prepared, "train", vocabulary=257)
     with pytest.raises(ValueError, match=r"train_000002.bin is damaged, its SHA-256 is another"):
-        load_manifest(prepared)  # that is the full check
+        load_manifest(prepared)  # the full check of a whole folder
     (prepared / "manifest.json").unlink()
     with pytest.raises(ValueError, match=r"train_000002.bin has token 60000 at 18, beyond the vocabulary of 257"):
         Tokens.open(prepared, "train", vocabulary=257)

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 import pickle
@@ -9,9 +10,12 @@ import sys
 import pytest
 import torch
 
+from entryclip.lab.engine.schema import BadFile
 from entryclip.lab.lm.data.manifest import hash_file
+from entryclip.lab.lm.model.config import GPTConfig
 from entryclip.lab.lm.train import checkpoint
 from entryclip.lab.lm.train.checkpoint import MANIFEST, STATE, WEIGHTS, Checkpoint
+from entryclip.lab.lm.train.settings import Settings
 
 CONTENT = {
     "weights": {"a": torch.arange(6.0).view(2, 3), "b": torch.ones(3).bfloat16()},
@@ -19,14 +23,26 @@ CONTENT = {
 }
 
 
+def record(step):
+    """The record of a run of 100 steps with one row, as `Run` writes it."""
+    settings = Settings(steps=100)
+    return {
+        **{"settings": dataclasses.asdict(settings), "versions": {}, "code": "", "data": "shards"},
+        "config": dataclasses.asdict(GPTConfig.tiny()),
+        **{"seconds": 1.0, "optimizer_seconds": 0.5, "times": [1.0], "losses": []},
+        "rows": [{"step": step, "tokens": 0, "loss": None, "val_loss": 5.5, "lr": 0.1}],
+        "batches": {"position": step, "sequences": 8, "length": 512, "seed": 1, "data": ""},
+    }
+
+
 def save(folder, step, **options):
-    return checkpoint.save(folder, Checkpoint(step, record={"rows": [{"step": step}]}, **CONTENT), **options)
+    return checkpoint.save(folder, Checkpoint(step, record=record(step), **CONTENT), **options)
 
 
 def test_round_trip(tmp_path):
     found = checkpoint.load(save(tmp_path, 7))
     assert found.step == 7
-    assert found.record["rows"] == [{"step": 7}]
+    assert [row["step"] for row in found.record["rows"]] == [7]
     for name, tensor in CONTENT["weights"].items():
         torch.testing.assert_close(found.weights[name], tensor, rtol=0, atol=0)
     assert found.optimizer == CONTENT["optimizer"]
@@ -133,7 +149,7 @@ def test_a_hostile_checkpoint_runs_no_code(tmp_path, monkeypatch):
 def test_a_foreign_one_is_refused(tmp_path):
     place = save(tmp_path, 1)
     checkpoint.write_sealed(place / MANIFEST, {"format": 9, "sha256": {}})
-    with pytest.raises(ValueError, match="is foreign: its format is 9, this reads 1"):
+    with pytest.raises(BadFile, match=r"manifest\.json is damaged: format must be 1, got 9"):
         checkpoint.load(place)
 
 
@@ -147,20 +163,26 @@ def test_the_last_of_a_run(tmp_path):
 
 
 WRITER = """
-import sys, torch
+import json, sys, torch
 from pathlib import Path
 from entryclip.lab.lm.train import checkpoint
 torch.set_num_threads(1)
-content = {"weights": {"w": torch.zeros(300_000)}, "optimizer": {"m": torch.zeros(300_000)}}
+content = {"weights": {"w": torch.zeros(300_000)}, "optimizer": {"state": {"w": {"m": torch.zeros(300_000)}}}}
+record = json.loads(sys.argv[2])
 for step in range(1, 100_000):
-    checkpoint.save(Path(sys.argv[1]), checkpoint.Checkpoint(step, record={"rows": []}, **content))
+    record["batches"]["position"] = record["settings"]["steps"] = step
+    checkpoint.save(Path(sys.argv[1]), checkpoint.Checkpoint(step, record=record, **content))
     print(step, flush=True)
 """
 
 
+def command(folder):
+    return [sys.executable, "-c", WRITER, str(folder), json.dumps(record(1))]
+
+
 def test_kill_at_any_moment_leaves_a_whole_checkpoint(tmp_path):
     for i in range(4):
-        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path / str(i))], stdout=subprocess.PIPE)
+        writer = subprocess.Popen(command(tmp_path / str(i)), stdout=subprocess.PIPE)
         for _ in range(2):
             writer.stdout.readline()
         try:

@@ -147,7 +147,7 @@ def test_a_branch_takes_the_moments_and_no_option_of_the_other_run(shards, tmp_p
     ("changes", "words"),
     [
         ({"method": "muon"}, "has the state of adamw, which muon cannot continue from"),
-        ({"model": "small"}, "the checkpoint is of another model"),
+        ({"model": "small"}, "step_000012 is of another model"),
         ({"steps": 9}, "is at step 12, beyond the 9 steps of this run"),
         ({"seed": 5}, "the batches have changed: seed was 1, now it is 5"),
     ],

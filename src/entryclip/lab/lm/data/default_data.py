@@ -1,9 +1,9 @@
 """Data for runs without `--data`: the source of Python's standard library, as shards in the user's cache folder."""
 
-import os
 import platform
 from pathlib import Path
 
+from ....optim.kernels.private_folder import user_cache
 from ...engine.files import checksum, locked
 from .documents import find_sources
 from .manifest import hash_file
@@ -31,9 +31,8 @@ def default_data(tokenizer: str = "bytes") -> Path:
     That takes seconds with `bytes`, a minute with a tokenizer that is trained. Every build of Python has a folder of
     its own, since their sources differ.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     source = checksum([[each.name, hash_file(each.path)] for each in find_sources([])])[:8]
-    folder = cache / "entryclip" / f"python-{platform.python_version()}-{source}-{tokenizer.replace(':', '-')}"
+    folder = user_cache() / "entryclip" / f"python-{platform.python_version()}-{source}-{tokenizer.replace(':', '-')}"
     with locked(folder, wait=True):  # two processes may need it at once
         prepare([], folder, tokenizer=tokenizer)
     return folder

@@ -4,7 +4,6 @@ A shard of 100M tokens is about 200 MB. Each is downloaded into a hidden folder 
 and only then moved to its name and listed in the manifest. A run that was stopped continues after the last such shard.
 """
 
-import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ...engine.files import FULL, alone, move
+from ...engine.schema import HASH
 from ..extras import import_extra
 from .manifest import (
+    COMMIT,
     GPT2,
     DataProgress,
     Manifest,
@@ -37,21 +38,25 @@ def fetch(
     out: Path,
     *,
     shards: int = 10,
+    revision: str | None = None,
     endpoint: str | None = None,
     progress: DataProgress = lambda what, done, total: None,
 ) -> Manifest:
     """Download the validation shard and the first training `shards` into `out`; return the manifest.
 
     Shards that are there are checked and kept, so a folder can also be made larger. All are of one commit of the data
-    set: the one that `main` points to when the folder is begun.
+    set, and each is compared with the SHA-256 that the server has for it.
 
+    revision    the commit of the data set (default: the one that `main` points to when the folder is begun)
     endpoint    address of the server (default: HF_ENDPOINT's, or the hub)
     """
     if not 1 <= shards <= TRAINING_SHARDS:
         raise ValueError(f"shards must be 1 to {TRAINING_SHARDS}, got {shards}")
+    if revision is not None and not COMMIT.fullmatch(revision):
+        raise ValueError(f"revision must be a commit, 40 hexadecimal digits, got {revision!r}")
     check_is_folder(out)
     with alone(out / "manifest.json", "fetching into"):
-        return _Download(out, _open_manifest(out), endpoint, progress).run(shard_names(shards))
+        return _Download(out, _open_manifest(out, revision), endpoint, progress).run(shard_names(shards))
 
 
 def shard_names(shards: int) -> list[str]:
@@ -96,10 +101,16 @@ class _Download:
         shutil.rmtree(self.out / _STAGING, ignore_errors=True)  # a killed run may have left a part there
         with _network_errors_explained(name, self.endpoint or self.hub.constants.ENDPOINT):
             remote = self._remote_file(name)
+        if not HASH.fullmatch(remote.etag or ""):
+            server = self.endpoint or self.hub.constants.ENDPOINT
+            raise ValueError(
+                f"{server} gives no SHA-256 for {name}, its ETag is {remote.etag!r}: use another HF_ENDPOINT"
+            )
+        with _network_errors_explained(name, self.endpoint or self.hub.constants.ENDPOINT):
             path = self._download(name, remote, lambda done: self.progress(what, done, remote.size or 0))
         tokens, digest = Tokens([path]), hash_file(path)
         tokens.check_vocabulary(GPT2["vocabulary"])
-        if re.fullmatch("[0-9a-f]{64}", remote.etag or "") and digest != remote.etag:  # the hub's ETag of a large file
+        if digest != remote.etag:  # the hub's ETag of a large file
             raise ValueError(f"{name} was damaged on its way, its SHA-256 is not the hub's: run the same command again")
         move(path, self.out / name)
         split: Split = "val" if "_val_" in name else "train"
@@ -110,6 +121,10 @@ class _Download:
         revision = self.manifest["request"]["revision"] or "main"
         url = self.hub.hf_hub_url(DATASET, name, repo_type="dataset", revision=revision, endpoint=self.endpoint)
         remote = self.hub.get_hf_file_metadata(url, endpoint=self.endpoint)
+        if not COMMIT.fullmatch(remote.commit_hash or ""):
+            raise ValueError(f"no commit of the data set, but {remote.commit_hash!r}")
+        if revision not in ("main", remote.commit_hash):
+            raise ValueError(f"commit {remote.commit_hash} in place of {revision}")
         self.manifest["request"]["revision"] = remote.commit_hash
         return remote
 
@@ -130,14 +145,17 @@ class _Download:
         save_manifest(self.out, self.manifest)
 
 
-def _open_manifest(out: Path) -> Manifest:
-    """Return the manifest in the folder if it is of this data set, or a new one."""
+def _open_manifest(out: Path, revision: str | None) -> Manifest:
+    """Return the manifest in the folder if it is of this data set and revision, or a new one."""
     if not (out / "manifest.json").exists():
-        new = new_manifest({"dataset": DATASET, "revision": None, "tokenizer": "gpt2", "sources": []})
+        new = new_manifest({"dataset": DATASET, "revision": revision, "tokenizer": "gpt2", "sources": []})
         return {**new, **GPT2}
     manifest = read_manifest(out)
     if manifest["request"].get("dataset") != DATASET:
         raise ValueError(f"{out} holds other data, made by `entryclip data prepare`: choose another --out")
+    begun = manifest["request"]["revision"]
+    if revision not in (None, begun):
+        raise ValueError(f"{out} was begun with revision {begun}, now it is {revision}: choose another --out")
     return manifest
 
 

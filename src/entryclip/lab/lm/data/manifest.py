@@ -4,12 +4,26 @@
 """
 
 import hashlib
-import json
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, NotRequired, TypedDict, cast
+from typing import Any, Literal, NotRequired, TypedDict, cast
 
 from ...engine.files import checksum, write_json
+from ...engine.schema import (
+    check,
+    exactly,
+    fields,
+    flag,
+    listed,
+    one_of,
+    optional,
+    read_json,
+    require,
+    sha256,
+    text,
+    whole,
+)
 
 FORMAT = 1
 Split = Literal["train", "val"]
@@ -23,6 +37,39 @@ class Vocabulary(TypedDict):
     separator: int
 
 
+_REMEDY = "choose another folder, or remove this one and make it again"
+LARGEST_VOCABULARY = 2**16  # tokens are stored as uint16
+SHARD_NAME = re.compile(r"(?:[^/\\\x00-\x1f]*_)?(train|val)_(\d{6})\.bin")  # a bare name: no folder in front
+COMMIT = re.compile("[0-9a-f]{40}")
+_SOURCE = fields({"name": text(), "bytes": whole(), "sha256": sha256()})
+_SHARD = fields(
+    {
+        "name": text(SHARD_NAME, "a bare file name, as train_000001.bin"),
+        "split": one_of("train", "val"),
+        "tokens": whole(1, 2**31 - 1),
+        "sha256": sha256(),
+    },
+    {"next": optional(listed(whole()))},
+)
+_REQUEST = fields(
+    {"tokenizer": text(), "sources": listed(_SOURCE)},
+    {
+        "shard_tokens": whole(1, 2**31 - 1),
+        "val_every": whole(2),
+        "dataset": text(),
+        "revision": optional(text(COMMIT, "a commit, 40 hexadecimal digits")),
+    },
+)
+_FIELDS = fields(
+    {
+        "format": exactly(FORMAT),
+        "request": _REQUEST,
+        "shards": listed(_SHARD),
+        "complete": flag,
+        "tokenizer_sha256": optional(sha256()),
+    },
+)
+_VOCABULARY = fields({"vocabulary": whole(1, LARGEST_VOCABULARY), "separator": whole()})
 GPT2: Vocabulary = {"vocabulary": 50257, "separator": 50256}  # of the paper's shards
 
 
@@ -85,20 +132,24 @@ def load_manifest(out: Path, *, thorough: bool = True) -> Manifest:
 
 
 def read_manifest(out: Path) -> Manifest:
-    """Read the manifest of a folder, finished or not, without looking at its shards."""
+    """Read the manifest of a folder, finished or not, without its shards; a `BadFile` names a field that is wrong."""
     path = out / "manifest.json"
-    try:
-        manifest = dict(json.loads(path.read_text(encoding="utf-8")))
-        _, _ = manifest["request"]["sources"], manifest["complete"]
-        if [each for each in manifest["shards"] if {"name", "split", "tokens", "sha256"} - each.keys()]:
-            raise ValueError("a shard is not described")
-        if manifest["shards"] and not isinstance(manifest["vocabulary"], int):
-            raise ValueError(f"vocabulary {manifest['vocabulary']}")
-        if manifest["format"] != FORMAT:
-            raise ValueError(f"format {manifest['format']}")
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"{path} is damaged ({error}): choose another --out, or remove the folder") from error
+    manifest = read_json(path, _REMEDY)
+    check(manifest, _manifest_schema, path, _REMEDY)
     return cast(Manifest, manifest)
+
+
+def _manifest_schema(value: Any, field: str) -> None:
+    _FIELDS(value, field)
+    if value["shards"] or value["complete"]:
+        _VOCABULARY(value, field)
+        require(value["separator"] < value["vocabulary"], "separator", "below the vocabulary", value["separator"])
+    for index, shard in enumerate(value["shards"]):
+        match = SHARD_NAME.fullmatch(shard["name"])
+        good = match is not None and match[1] == shard["split"]
+        require(good, f"shards[{index}].name", f"a file of the split {shard['split']}", shard["name"])
+    names = [shard["name"] for shard in value["shards"]]
+    require(len(set(names)) == len(names), "shards", "different files", names)
 
 
 def save_manifest(out: Path, manifest: Manifest) -> None:
@@ -118,17 +169,11 @@ def content_hash(out: Path) -> str:
     return checksum(shards)[:16]
 
 
-def recorded_lengths(out: Path, vocabulary: int) -> dict[str, int]:
-    """Return shard names and lengths if the manifest guarantees that all tokens are below `vocabulary`, else {}.
-
-    It does where its own vocabulary is no larger: every token was checked when the shards were written.
-    """
-    if not (out / "manifest.json").is_file():
+def recorded_lengths(out: Path, split: Split) -> dict[str, int]:
+    """Return names and lengths of the shards of a split that the manifest lists; {} where there is no manifest."""
+    if not (out / "manifest.json").exists():
         return {}
-    manifest = read_manifest(out)
-    if not manifest["shards"] or manifest["vocabulary"] > vocabulary:
-        return {}
-    return {shard["name"]: shard["tokens"] for shard in manifest["shards"]}
+    return {shard["name"]: shard["tokens"] for shard in read_manifest(out)["shards"] if shard["split"] == split}
 
 
 def count_tokens(manifest: Manifest, split: Split) -> int:

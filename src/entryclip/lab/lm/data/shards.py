@@ -6,18 +6,16 @@ paper's data. Shards of a folder are called `train_000001.bin`, `val_000000.bin`
 """
 
 import hashlib
-import re
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...engine.files import write_bytes
-from .manifest import Split, recorded_lengths
+from .manifest import LARGEST_VOCABULARY, SHARD_NAME, Split, recorded_lengths
 
 MAGIC, VERSION, HEADER = 20240520, 1, 256
-_NAME = re.compile(r"(?:.*_)?(train|val)_(\d{6})\.bin")
 
 
 def write_shard(path: Path, tokens: NDArray[np.uint16]) -> str:
@@ -55,7 +53,7 @@ def find_shards(folder: Path, split: Split) -> list[Path]:
         raise FileNotFoundError(f"no folder {folder}: make it by `entryclip data prepare --out {folder}`")
     found: dict[int, Path] = {}
     for path in folder.iterdir():
-        if (match := _NAME.fullmatch(path.name)) and match[1] == split:
+        if (match := SHARD_NAME.fullmatch(path.name)) and match[1] == split:
             if int(match[2]) in found:
                 raise ValueError(f"{folder} mixes data sets: both {found[int(match[2])].name} and {path.name}")
             found[int(match[2])] = path
@@ -65,11 +63,6 @@ def find_shards(folder: Path, split: Split) -> list[Path]:
     if missing := set(range(first, last + 1)) - found.keys():
         raise FileNotFoundError(f"{folder} lacks the {split} shard number {min(missing)}: fetch or prepare it again")
     return [found[i] for i in range(first, last + 1)]
-
-
-def _split_in_name(name: str) -> str:
-    match = _NAME.fullmatch(name)
-    return match[1] if match else ""
 
 
 class Tokens:
@@ -92,18 +85,17 @@ class Tokens:
         self._starts = np.cumsum([0, *(len(shard) for shard in self._shards)])
 
     @classmethod
-    def open(cls, folder: Path, split: Split, *, vocabulary: int) -> "Tokens":
-        """Open the shards of a split, and make sure that every token is below `vocabulary`.
+    def open(cls, folder: Path, split: Split, *, vocabulary: int, thorough: bool = True) -> "Tokens":
+        """Open the shards of a split as the manifest lists them, and make sure that all tokens are below `vocabulary`.
 
-        Shards in a manifest with this vocabulary, or a smaller one, were checked when they were written: only their
-        length is compared here (`manifest.load_manifest` compares every byte), and a shard that the manifest does not
-        list is refused, since another tokenizer may have made it. Without a manifest, or with one of a larger
-        vocabulary, every token is read, and one beyond the vocabulary is named in the error.
+        A shard that the manifest does not list is refused, since another tokenizer may have made it. Every token is
+        read, at a fraction of the cost of a SHA-256: a manifest may claim what it likes. One process of several is
+        enough for that; the others pass `thorough=False`.
         """
         tokens = cls(find_shards(folder, split))
-        checked = recorded_lengths(folder, vocabulary)
-        tokens._check_listed({name: length for name, length in checked.items() if _split_in_name(name) == split})
-        tokens.check_vocabulary(vocabulary, except_for=checked)
+        tokens._check_listed(recorded_lengths(folder, split))
+        if thorough:
+            tokens.check_vocabulary(vocabulary)
         return tokens
 
     def __len__(self) -> int:
@@ -132,13 +124,10 @@ class Tokens:
                 found = f"has {len(shard)} tokens, by the manifest it had {expected}"
                 raise ValueError(f"{path} {found}: fetch or prepare it again")
 
-    def check_vocabulary(self, size: int, *, except_for: Container[str] = ()) -> None:
-        """Read every token and refuse one beyond the vocabulary: another tokenizer made it.
-
-        Shards whose file names are in `except_for` are not read.
-        """
-        for path, shard in zip(self.paths, self._shards, strict=True):
-            if path.name not in except_for:
+    def check_vocabulary(self, size: int) -> None:
+        """Read every token and refuse one beyond the vocabulary: another tokenizer made it."""
+        if size < LARGEST_VOCABULARY:
+            for path, shard in zip(self.paths, self._shards, strict=True):
                 _check_below(path, shard, size)
 
     def fingerprint(self) -> str:

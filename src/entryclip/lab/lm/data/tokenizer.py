@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...engine.schema import BadFile
 from ..extras import import_extra
+from .manifest import LARGEST_VOCABULARY
 
 Encoded = list[NDArray[np.uint16]]  # the tokens of each text
-_LARGEST = 2**16  # tokens are stored as uint16
 _PURPOSE = "turning text into tokens"
 
 
@@ -56,8 +57,8 @@ def parse_name(name: str) -> tuple[str, int]:
     kind, _, size = name.partition(":")
     if kind != "bpe" or not size.isdecimal():
         raise ValueError(f"tokenizer must be gpt2, bpe:N (as bpe:4096) or bytes, got {name!r}")
-    if not 257 <= int(size) <= _LARGEST:
-        raise ValueError(f"bpe:N takes N from 257 (every byte and a separator) to {_LARGEST}, got {size}")
+    if not 257 <= int(size) <= LARGEST_VOCABULARY:
+        raise ValueError(f"bpe:N takes N from 257 (every byte and a separator) to {LARGEST_VOCABULARY}, got {size}")
     return kind, int(size)
 
 
@@ -92,7 +93,10 @@ def train_bpe(size: int, texts: Iterable[str]) -> str:
 
 def bpe_tokenizer(json: str) -> Tokenizer:
     """Load a tokenizer from the JSON that `train_bpe` returned."""
-    model = _import_tokenizers().Tokenizer.from_str(json)
+    try:
+        model = _import_tokenizers().Tokenizer.from_str(json)
+    except Exception as error:  # the library raises bare Exceptions
+        raise BadFile(f"tokenizer.json does not hold a tokenizer ({error}): prepare the data again") from error
     size = model.get_vocab_size()
     return Tokenizer(f"bpe:{size + 1}", size, _encode_with(model), model.decode)
 

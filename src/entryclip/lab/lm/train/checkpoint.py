@@ -7,7 +7,6 @@
 A folder without its manifest was being written when the process ended; it is ignored and removed.
 """
 
-import pickle
 import re
 import shutil
 from collections.abc import Callable
@@ -19,8 +18,10 @@ import torch
 from torch import Tensor
 
 from ...engine.files import explained, read_sealed, write_sealed, write_stream
+from ...engine.schema import BadFile, check
 from ..data.manifest import hash_file
 from ..extras import import_extra
+from .checkpoint_schema import checkpoint_manifest
 from .records import CheckpointRecord
 
 SafetensorError: type[Exception] = import_extra("safetensors", "saving checkpoints").SafetensorError
@@ -39,6 +40,7 @@ class Checkpoint:
     weights: dict[str, Tensor]
     optimizer: OptimizerState
     record: CheckpointRecord
+    place: Path = Path("the checkpoint")  # the folder it was read from
 
 
 def save(folder: Path, saved: Checkpoint, *, keep: int = 2) -> Path:
@@ -93,24 +95,26 @@ def _save_file(weights: dict[str, Tensor], path: Path) -> None:
 
 
 def load(place: Path) -> Checkpoint:
-    """Read the checkpoint in the folder `place`; a damaged, hostile or foreign one is a ValueError naming the file."""
+    """Read the checkpoint in the folder `place`; a damaged, hostile or foreign one is a `BadFile` naming the file."""
     manifest = _read_manifest(place)
     try:
         state = torch.load(place / STATE, weights_only=True, map_location="cpu")
         weights = _safetensors.load_file(place / WEIGHTS)
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, OSError, EOFError, ValueError) as error:
-        raise ValueError(f"{place} cannot be read: {str(error).splitlines()[0]}") from error
-    return Checkpoint(manifest["step"], weights, state, cast(CheckpointRecord, manifest))
+    except Exception as error:  # torch's reader raises whatever its parts do
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise BadFile(f"{place} cannot be read: {reason}") from error
+    if not isinstance(state, dict) or not isinstance(state.get("state"), dict):
+        raise BadFile(f"{place / STATE} is foreign: it holds no state of an optimizer")
+    return Checkpoint(manifest["step"], weights, state, cast(CheckpointRecord, manifest), place)
 
 
 def _read_manifest(place: Path) -> Any:
     """Read the manifest of a checkpoint and compare both files with their SHA-256."""
     manifest = read_sealed(place / MANIFEST)
-    if manifest.get("format") != 1:
-        raise ValueError(f"{place / MANIFEST} is foreign: its format is {manifest.get('format')!r}, this reads 1")
-    for name, expected in manifest["sha256"].items():
-        if not (place / name).is_file() or hash_file(place / name) != expected:
-            raise ValueError(f"{place / name} is damaged: its SHA-256 is not the manifest's")
+    check(manifest, checkpoint_manifest, place / MANIFEST, "remove the checkpoint's folder")
+    for name in (WEIGHTS, STATE):
+        if not (place / name).is_file() or hash_file(place / name) != manifest["sha256"][name]:
+            raise BadFile(f"{place / name} is damaged: its SHA-256 is not the manifest's")
     return manifest
 
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
+from ...engine.schema import BadFile
 from ..data.batches import Batches
 from ..data.shards import Tokens
 from ..model.config import GPTConfig
@@ -33,7 +34,11 @@ def from_checkpoint(folder: Path, data: Path | None = None, *, sequences: int = 
     settings = saved.record["settings"]
     config = GPTConfig.from_json(saved.record["config"])
     model = GPT(config)
-    model.load_state_dict(saved.weights)
+    try:
+        model.load_state_dict(saved.weights)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise BadFile(f"{folder} holds the weights of another model ({reason}): remove the checkpoint") from error
     window = config.window_blocks(min(saved.step / settings["steps"], 1.0))
     place = Path(saved.record["data"]) if data is None else data
     tokens = Tokens.open(place, "train", vocabulary=config.vocabulary)

@@ -21,6 +21,7 @@ from torch.distributed.checkpoint.state_dict import (
 
 from ...engine.files import write_json, write_text
 from ...engine.provenance import versions
+from ...engine.schema import BadFile
 from ...engine.source_hash import code_hash
 from . import checkpoint, training_methods
 from .checkpoint import Checkpoint
@@ -164,11 +165,10 @@ class Run:
             raise ValueError(f"{origin} has the state of {theirs}, which {method} cannot continue from")
         if found.step > self.settings.steps:
             raise ValueError(f"{origin} is at step {found.step}, beyond the {self.settings.steps} steps of this run")
-        own: Any = get_optimizer_state_dict(self.trainer.model, self.trainer.optimizer)["param_groups"]
-        groups = [{**group, "steps": found.step} for group in own]
-        self._restore(dataclasses.replace(found, optimizer=found.optimizer | {"param_groups": groups}))
+        self._restore(found)
 
     def _restore(self, found: Checkpoint) -> None:
+        """Load weights and moments; the options of the optimizer's groups are those of this run's settings."""
         trainer, record = self.trainer, found.record
         restore(trainer, found)
         trainer.batches.load_state_dict(record["batches"])
@@ -211,9 +211,30 @@ class Run:
 
 
 def restore(trainer: Trainer, saved: Checkpoint) -> None:
-    """Load weights and optimizer state into a trainer, also from a run on another number of processes."""
+    """Load weights and optimizer state into a trainer, also from a run on another number of processes.
+
+    The options of the optimizer's groups stay the trainer's own: they follow from the settings.
+    """
     try:
         set_model_state_dict(trainer.model, {**saved.weights}, options=_FULL_STATE)
-        set_optimizer_state_dict(trainer.model, trainer.optimizer, saved.optimizer, options=_FULL_STATE)
+        own: Any = get_optimizer_state_dict(trainer.model, trainer.optimizer)
+        _check_moments(own["state"], saved)
+        groups = [{**group, "steps": saved.step} for group in own["param_groups"]]
+        state = {"state": saved.optimizer["state"], "param_groups": groups}
+        set_optimizer_state_dict(trainer.model, trainer.optimizer, state, options=_FULL_STATE)
+    except BadFile:
+        raise
     except (RuntimeError, KeyError, ValueError) as error:
-        raise ValueError(f"the checkpoint is of another model: {str(error).splitlines()[0]}") from error
+        raise BadFile(f"{saved.place} is of another model: {str(error).splitlines()[0]}") from error
+
+
+def _check_moments(own: dict[str, Any], saved: Checkpoint) -> None:
+    """Refuse a state without the moments of a parameter, or with ones of another shape: they would be lost silently."""
+    state, remedy = saved.optimizer["state"], f"remove {saved.place}, to continue from the checkpoint before it"
+    for name, wanted in own.items():
+        found = state.get(name)
+        for key, value in wanted.items():
+            shape = getattr(value, "shape", None)
+            if not isinstance(found, dict) or key not in found or getattr(found[key], "shape", None) != shape:
+                expected = "a number" if shape is None else f"of shape {tuple(shape)}"
+                raise BadFile(f"{saved.place / checkpoint.STATE} lacks {key} of {name}, {expected}: {remedy}")

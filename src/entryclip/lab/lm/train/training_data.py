@@ -23,8 +23,9 @@ class TrainingData:
     def __init__(self, settings: Settings, folder: Path, processes: Processes) -> None:
         self._settings, self._processes = settings, processes
         self.config = self._read_config(folder)
-        self._validation = Tokens.open(folder, "val", vocabulary=self.config.vocabulary)
-        train = Tokens.open(folder, "train", vocabulary=self.config.vocabulary)
+        first = processes.rank == 0
+        self._validation = Tokens.open(folder, "val", vocabulary=self.config.vocabulary, thorough=first)
+        train = Tokens.open(folder, "train", vocabulary=self.config.vocabulary, thorough=first)
         if settings.sequences % (processes.count * settings.accumulate):
             share = f"{processes.count} processes and {settings.accumulate} microbatches"
             raise ValueError(f"{settings.sequences} sequences do not divide over {share}: choose another number")
@@ -45,10 +46,9 @@ class TrainingData:
     def _read_config(self, folder: Path) -> GPTConfig:
         """Return the model's sizes for the vocabulary of the data.
 
-        The first process also compares every shard with its SHA-256: a broken disk can turn a token into one beyond
-        the vocabulary.
+        The first process also compares every shard with its SHA-256.
         """
-        if not (folder / "manifest.json").is_file():
+        if not (folder / "manifest.json").exists():
             return self._settings.config(**GPT2)
         manifest = load_manifest(folder, thorough=self._processes.rank == 0)
         return self._settings.config(manifest["vocabulary"], manifest["separator"])
