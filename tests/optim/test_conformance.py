@@ -84,9 +84,24 @@ class DividesByZero(AdamW):
     method = Ratio()
 
 
+class TakesStrings(AdamW):
+    def __init__(self, params, lr=1e-3, **options):
+        super().__init__(params, float(lr) if isinstance(lr, str) else lr, **options)
+
+
+class LosesShapes(AdamW):
+    def step(self, closure=None):
+        for group in self.param_groups:
+            if isinstance(group["lr"], torch.Tensor) and group["lr"].ndim:
+                raise TypeError("alpha must be a number")
+        return super().step(closure)
+
+
 @pytest.mark.parametrize(
     ("make", "law"),
     [
+        (TakesStrings, "refuses a learning rate that is no number. lr='0.1' was accepted"),
+        (LosesShapes, "takes a tensor as learning rate. TypeError: alpha must be a number"),
         (IgnoresItsClip, "clips the update not the decay"),
         (ClipsTheDecay, "obeys each group|clips the update not the decay"),
         (WritesTheGradient, "reads gradients only"),

@@ -24,6 +24,22 @@ def test_spectra_bounds_the_update():
         assert 0.9 * threshold < largest <= threshold * (1 + 1e-3)
 
 
+def test_spectra_with_a_tensor_as_learning_rate():
+    """Its shape does not matter, also with vectors that are clipped."""
+    results = []
+    for lr in (0.1, torch.tensor([0.1]), torch.tensor([[0.1]])):
+        params = [torch.nn.Parameter(torch.ones(4, 6)), torch.nn.Parameter(torch.ones(6))]
+        optimizer = optim.spectra(params, lr=lr, threshold=0.5, clip_vectors=True)
+        for p in params:
+            p.grad = gradients(p.shape, 1)[0]
+        optimizer.step()
+        assert len(optimizer.clip_report()) == 2
+        results.append(params)
+    for each in results[1:]:
+        for p, q in zip(each, results[0], strict=True):
+            torch.testing.assert_close(p, q)
+
+
 def test_root_is_the_momentum_less_its_soft_threshold():
     w = torch.nn.Parameter(torch.zeros(8, 8))
     optimizer = optim.root([w], lr=1.0, sign="svd", weight_decay=0.0)

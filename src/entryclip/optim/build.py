@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from ..layout import Layout
 from .groups import Group
@@ -30,8 +30,8 @@ def build(
     model: nn.Module,
     method: str = "muon",
     *,
-    lr: float = 1e-3,
-    other_lr: float | None = None,
+    lr: float | Tensor = 1e-3,
+    other_lr: float | Tensor | None = None,
     weight_decay: float = 0.1,
     roles: Mapping[str, Mapping[str, Any]] | None = None,
     patterns: Mapping[str, str] | None = None,
@@ -111,7 +111,7 @@ def _groups(
     return sorted(groups.values(), key=lambda group: ROLES.index(group["role"]))
 
 
-def _defaults(method: str, lr: float, other_lr: float, weight_decay: float) -> dict[Role, Group]:
+def _defaults(method: str, lr: float | Tensor, other_lr: float | Tensor, weight_decay: float) -> dict[Role, Group]:
     """Return the options of each role before the user's own."""
     rest = {"method": "adamw", "lr": other_lr, "post": None, "weight_decay": weight_decay}
     return {
@@ -122,7 +122,7 @@ def _defaults(method: str, lr: float, other_lr: float, weight_decay: float) -> d
     }
 
 
-def _method_options(method: str, lr: float) -> Group:
+def _method_options(method: str, lr: float | Tensor) -> Group:
     """Return the options of the chosen method; the paper's clips are the defaults of Muon and AdamW already."""
     if method in ("muon", "adamw"):
         return {"method": method}

@@ -9,7 +9,7 @@ from torch import Tensor
 from ..arrays import widen
 from ..dtensor import whole
 from ..thresholds import Step
-from .groups import Group, ParameterState, layout_of, named
+from .groups import Group, ParameterState, layout_of, named, with_scalar_lr
 from .stages import stage_inputs, stage_memory
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def clip_report(optimizer: "Staged", top: int | None = None) -> ClipReport:
     A `grad` clip needs the gradients, so ask before `zero_grad`; what rests on moments alone can be asked any time.
     """
     rows = []
-    for number, group in enumerate(optimizer.param_groups):
+    for number, group in enumerate(map(with_scalar_lr, optimizer.param_groups)):
         for name, p in named(group, number):
             state = optimizer.state.get(p, {})
             rows += [_row(name, stage, x, state, group) for stage, x in stage_inputs(p, state, group)]

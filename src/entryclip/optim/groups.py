@@ -67,14 +67,38 @@ def name_in(group: Group, p: Tensor) -> str:
     return next((name for name, each in zip(names, group["params"], strict=True) if each is p), "of no name")
 
 
+def with_scalar_lr(group: Group) -> Group:
+    """Return a group whose learning rate is a number or a tensor without dimensions, for one step.
+
+    A tensor of shape (1,) or (1, 1) is as good to torch's optimizers. In ours it would broadcast with scalars and
+    vectors. The tensor without dimensions is a view of it, so that a learning rate that changes in place is followed.
+    """
+    lr = group["lr"]
+    return {**group, "lr": lr.reshape(())} if isinstance(lr, Tensor) and lr.ndim else group
+
+
+def check_number(name: str, value: Any, below: float = math.inf) -> None:
+    """Raise a TypeError where the option `name` is not a number, a ValueError where it is not in [0, below)."""
+    allowed = "a finite number >= 0" if below == math.inf else f"a number in [0, {below:g})"
+    if not is_number(value):
+        raise TypeError(f"{name} must be {allowed}, got {value!r}")
+    if not 0 <= value < below:
+        raise ValueError(f"{name} must be {allowed}, got {value}")
+
+
+def _check_lr(lr: Any) -> None:
+    """Raise where a learning rate is neither a finite number >= 0 nor a tensor of one such entry."""
+    if isinstance(lr, Tensor):
+        if lr.numel() != 1:
+            raise ValueError(f"lr must be a number or a tensor of one entry, got a tensor of shape {tuple(lr.shape)}")
+        lr = lr.item()
+    check_number("lr", lr)
+
+
 def check_group(group: Group, method: "Method") -> None:
     """Raise where the options of a group make no sense, naming the value and what is allowed."""
-    lr = float(group["lr"])
-    if not 0 <= lr < math.inf:
-        raise ValueError(f"lr must be a finite number >= 0, got {group['lr']}")
-    decay = group["weight_decay"]
-    if not (is_number(decay) and 0 <= decay < math.inf):
-        raise ValueError(f"weight_decay must be a finite number >= 0, got {decay}")
+    _check_lr(group["lr"])
+    check_number("weight_decay", group["weight_decay"])
     if group["nonfinite"] not in NONFINITE:
         raise ValueError(f"nonfinite must be one of {', '.join(NONFINITE)}, got {group['nonfinite']!r}")
     if not isinstance(group["capturable"], bool):

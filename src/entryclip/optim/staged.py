@@ -18,7 +18,7 @@ from .capture import checked_capture, count_step_, is_capturing
 from .clip_report import ClipReport, clip_report
 from .direction import Direction, materialize_all_, move_all_
 from .foreach import copy_all_, negate_all
-from .groups import COMMON, HALF, Group, check_group, clips, named
+from .groups import COMMON, HALF, Group, check_group, clips, named, with_scalar_lr
 from .kernels.plan import FusedStep
 from .methods.method import Method, find_method
 from .stacked_clip import clip_all_
@@ -74,7 +74,7 @@ class Staged(torch.optim.Optimizer):
             count_step_(group)
         if not self._may_proceed():
             return loss
-        for number, group in enumerate(self.param_groups):
+        for number, group in enumerate(map(with_scalar_lr, self.param_groups)):
             method, params = group["method"], [p for p in group["params"] if p.grad is not None]
             for p in params:
                 method.check_shapes(p, self.state[p], group)
