@@ -205,6 +205,11 @@ V = torch.nn.Parameter(torch.zeros(4))
         (lambda: optim.SGD([W], nesterov=True), ValueError, "nesterov needs a momentum"),
         (lambda: optim.AdamW([W], betas=(1.0, 0.9)), ValueError, r"each of betas must be a number in \[0, 1\)"),
         (lambda: optim.AdamW([W], eps=-1e-8), ValueError, "eps must be a finite number >= 0"),
+        (
+            lambda: optim.SGD([torch.nn.Parameter(W.to(torch.complex64))]),
+            RuntimeError,
+            "complex parameters are not sup",
+        ),
         (lambda: optim.SGD([W], lr="0.1"), TypeError, "lr must be a finite number >= 0, got '0.1'"),
         (lambda: optim.SGD([W], lr=torch.ones(2)), ValueError, r"a tensor of one entry, got a tensor of shape \(2,\)"),
         (lambda: optim.SGD([W], momentum="0.9"), TypeError, "momentum must be a finite number >= 0, got '0.9'"),
@@ -237,6 +242,48 @@ def test_sparse_gradients_are_refused():
     w.grad = torch.eye(3).to_sparse()
     with pytest.raises(RuntimeError, match="does not take sparse gradients"):
         optim.AdamW([w]).step()
+
+
+@pytest.mark.parametrize("options", [{}, {"nonfinite": "skip"}, {"fused": True}, {"grad": ec.hard(0.9)}], ids=str)
+def test_sparse_gradients_are_refused_by_every_path(options):
+    params = [torch.nn.Parameter(torch.zeros(3, 3)) for _ in range(2)]
+    optimizer = optim.AdamW(params, **options)
+    for p in params:
+        p.grad = torch.eye(3).to_sparse()
+    with pytest.raises(RuntimeError, match="does not take sparse gradients"):
+        optimizer.step()
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_step_counter_that_is_a_plain_number(fused):
+    """Also one that was unpickled or put there by hand: `load_state_dict` never saw it."""
+    optimizer, other = (optim.AdamW(parameters(), fused=fused) for _ in range(2))
+    train(optimizer, 0, 3)
+    train(other, 0, 3)
+    for state in other.state.values():
+        state["step"] = 3
+    for a, b in zip(train(optimizer, 3, 6), train(other, 3, 6), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_copies_keep_what_a_subclass_set():
+    class Named(optim.AdamW):
+        def __init__(self, params, label):
+            self.label = label
+            super().__init__(params)
+
+    twin = pickle.loads(pickle.dumps(optim.AdamW(parameters())))
+    assert not hasattr(twin, "label")
+    optimizer = Named(parameters(), "first")
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    twin = copy.deepcopy(optimizer)
+    assert twin.label == "first"
+    before = train(optimizer, 0, 0)
+    train(twin, 0, 1)
+    assert all(
+        torch.equal(a, b) for a, b in zip(before, train(optimizer, 0, 0), strict=True)
+    )  # not the original's step
+    assert scheduler.optimizer is optimizer
 
 
 def test_a_subclass_of_the_same_name_replaces_nothing():

@@ -91,8 +91,18 @@ def _check_lr(lr: Any) -> None:
     if isinstance(lr, Tensor):
         if lr.numel() != 1:
             raise ValueError(f"lr must be a number or a tensor of one entry, got a tensor of shape {tuple(lr.shape)}")
-        lr = lr.item()
+        lr = float(lr)
     check_number("lr", lr)
+
+
+def refuse_meta(group: Group, number: int) -> None:
+    """Raise where a group with `fused=True` holds parameters without memory, which no kernel can step."""
+    for name, p in named(group, number):
+        if p.is_meta:
+            raise RuntimeError(
+                f"fused=True steps parameters by their memory, and parameter {name} is on meta, where there is none: "
+                "give the model memory first, model.to_empty(device=...), or make the optimizer with fused=False"
+            )
 
 
 def check_group(group: Group, method: "Method") -> None:
@@ -111,6 +121,8 @@ def check_group(group: Group, method: "Method") -> None:
     layout = layout_of(group)
     for p in group["params"]:
         if p.is_complex():
-            raise ValueError(f"complex parameters are not supported, got {p.dtype}: step torch.view_as_real(p) instead")
+            raise RuntimeError(  # torch's class for what an optimizer does not take
+                f"complex parameters are not supported, got {p.dtype}: step torch.view_as_real(p) instead"
+            )
         layout.check(p)
     method.check(group)

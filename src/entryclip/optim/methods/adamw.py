@@ -42,6 +42,10 @@ class AdamWMethod(Method):
                 load_library()  # compiles here, not in the first step, and says so where there is no compiler
             load_backends(group["params"])
 
+    def follow_momentum_(self, group: Group) -> None:
+        if "momentum" in group:  # it is the first beta; a scheduler writes it anew at every step
+            group["betas"] = (group.pop("momentum"), group["betas"][1])
+
     def make_buffers_(self, w: Tensor, state: ParameterState, group: Group) -> None:
         place_counter_(state, w, group)
         if "exp_avg" not in state:
