@@ -129,6 +129,13 @@ class SaysTypeError(AdamW):
         return super().step(closure)
 
 
+class ClipsNothing(AdamW):
+    def step(self, closure=None):
+        if all(p.ndim < 2 for p in self.param_groups[0]["params"]):
+            return None
+        return super().step(closure)
+
+
 class StepsNothing(AdamW):
     def step(self, closure=None):
         params = self.param_groups[0]["params"]
@@ -142,6 +149,7 @@ class StepsNothing(AdamW):
         (IgnoresSchedulers, "lets schedulers cycle its momentum"),
         (ForgetsAttributes, "keeps public attributes in a copy"),
         (SaysTypeError, "refuses odd gradients as torch does"),
+        (ClipsNothing, "refuses flattened parameters. a flat piece in place of matrices was accepted"),
         (StepsNothing, "refuses a fused step without memory"),
         (TakesStrings, "refuses a learning rate that is no number. lr='0.1' was accepted"),
         (LosesShapes, "takes a tensor as learning rate. TypeError: alpha must be a number"),

@@ -20,6 +20,7 @@ from ..thresholds import State, Step
 from .capture import refuse_captured_memory
 from .device_shrinkage import shrink_on_device, shrinks_on_device
 from .finite import propagated
+from .flattened import refuse_flat_pieces
 from .groups import with_scalar_lr
 from .stages import refuse_sparse
 
@@ -50,6 +51,7 @@ def attach(optimizer: Optimizer, *, grad: Clip, clip_vectors: bool = False) -> "
         raise TypeError(f"grad must be a Clip such as entryclip.smooth(0.99), got {grad!r}")
     if isinstance(optimizer, _Clipped):
         raise ValueError("a clip is attached to this optimizer already: undo it first")
+    refuse_flat_pieces(_parameters(optimizer), clip_vectors)
     optimizer.__class__ = _clipped_class(type(optimizer))
     setattr(optimizer, _KEY, _Attachment(grad, clip_vectors))
     if (own := vars(optimizer).get("step")) is not None:  # where a scheduler has replaced it

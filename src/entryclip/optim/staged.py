@@ -17,6 +17,7 @@ from .batches import batches
 from .capture import checked_capture, count_step_, is_capturing
 from .clip_report import ClipReport, clip_report
 from .direction import Direction, materialize_all_, move_all_
+from .flattened import is_clipped, refuse_flat_pieces, refuse_flattened_since, vectors_of
 from .foreach import copy_all_, negate_all
 from .groups import COMMON, HALF, Group, check_group, clips, named, refuse_meta, with_scalar_lr
 from .kernels.plan import FusedStep
@@ -54,6 +55,7 @@ class Staged(torch.optim.Optimizer):
     def __init__(self, params: Iterable[Any], defaults: Group | None = None):
         self._fused: dict[int, FusedStep] = {}
         self._on_cpu: dict[int, set[bool]] = {}  # whether a group's parameters lay on a CPU when last checked
+        self._vectors: dict[int, frozenset[int] | None] = {}  # ids of a group's vectors, where it has matrices, too
         own = {} if self.method is None else {**self.method.options(), "method": self.method}
         super().__init__(params, {**COMMON, **own, **(defaults or {})})
         if any(_MOMENTA & group.keys() for group in self.param_groups) and not _MOMENTA & self.defaults.keys():
@@ -67,11 +69,17 @@ class Staged(torch.optim.Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._fused, self._on_cpu = {}, {}
+        if "_vectors" not in vars(self):  # a copy; `load_state_dict` comes here, too
+            self._vectors = {number: vectors_of(group) for number, group in enumerate(self.param_groups)}
 
     @_known_to_schedulers
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step; `closure`, if given, computes the loss and the gradients first."""
+        if not torch.compiler.is_compiling():
+            for number, group in enumerate(self.param_groups):
+                if (vectors := self._vectors.get(number)) is not None:
+                    refuse_flattened_since(group, number, vectors)
         self._opt_called = True  # for schedulers, which warn where they are stepped first
         if torch.compiler.is_compiling() and any(group["fused"] for group in self.param_groups):
             return self._step_outside_the_compiler(closure)
@@ -247,10 +255,13 @@ class Staged(torch.optim.Optimizer):
         group["fused"] = bool(group["fused"]) and method.kernel is not None
         try:
             check_group(group, method)
+            if is_clipped(group):
+                refuse_flat_pieces(group["params"], group["clip_vectors"])
         except (ValueError, TypeError, RuntimeError):
             self.param_groups.pop()
             raise
-        self._on_cpu[len(self.param_groups) - 1] = {p.is_cpu for p in group["params"]}
+        number = len(self.param_groups) - 1
+        self._on_cpu[number], self._vectors[number] = {p.is_cpu for p in group["params"]}, vectors_of(group)
 
     def state_dict(self) -> dict[str, Any]:
         """Return torch's state dict with clips and methods as text: it loads under `torch.load(weights_only=True)`."""

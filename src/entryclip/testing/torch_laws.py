@@ -107,6 +107,15 @@ def _refuses_a_fused_step_without_memory(make: Make) -> None:
         _expect_error(RuntimeError, "fused=True on meta", optimizer.step)
 
 
+def _refuses_flattened_parameters(make: Make) -> None:
+    """Check a flat piece in place of the matrices, as DeepSpeed's ZeRO-1 and 2 put it: the clip would do nothing."""
+    optimizer = make(parameters(), lr=0.1, post=tight())
+    flat = nn.Parameter(torch.ones(60))
+    flat.grad = torch.ones(60)
+    optimizer.param_groups[0]["params"] = [flat]
+    _expect_error((ValueError, RuntimeError), "a flat piece in place of matrices", optimizer.step)
+
+
 def _expect_error(
     kinds: type[Exception] | tuple[type[Exception], ...],
     case: str,
@@ -130,4 +139,5 @@ TORCH_LAWS = (
     _keeps_public_attributes_in_a_copy,
     _refuses_odd_gradients_as_torch_does,
     _refuses_a_fused_step_without_memory,
+    _refuses_flattened_parameters,
 )
