@@ -215,7 +215,7 @@ class _Clipped(Optimizer):
 
 
 @functools.cache
-def _clipped_class(own: type[Optimizer]) -> type[Optimizer]:
+def _clipped_class(own: Any) -> type[Optimizer]:
     """Return the subclass of an optimizer's class that an attached clip gives it; it has the same name."""
     return type(own.__name__, (_Clipped, own), {"__module__": own.__module__, "__doc__": own.__doc__})
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from ..arrays import is_number
 from ..clip import Clip
 from ..layout import Layout
+from .names import given_name
 
 if TYPE_CHECKING:
     from .methods.method import Method
@@ -57,14 +58,20 @@ def clips(group: Group, stage: str, p: Tensor) -> bool:
 
 def named(group: Group, number: int) -> Iterator[tuple[str, Tensor]]:
     """Yield the parameters of group `number` with their names, or with their position where none were given."""
-    names = group.get("param_names") or [f"group {number} parameter {i}" for i in range(len(group["params"]))]
-    yield from zip(names, group["params"], strict=True)
+    for i, (p, name) in enumerate(zip(group["params"], _names(group), strict=True)):
+        yield name or f"group {number} parameter {i}", p
 
 
 def name_in(group: Group, p: Tensor) -> str:
     """Return the name of one parameter of a group, for messages."""
-    names = group.get("param_names") or [f"number {i}" for i in range(len(group["params"]))]
-    return next((name for name, each in zip(names, group["params"], strict=True) if each is p), "of no name")
+    found = enumerate(zip(group["params"], _names(group), strict=True))
+    return next((name or f"number {i}" for i, (each, name) in found if each is p), "of no name")
+
+
+def _names(group: Group) -> Iterator[str | None]:
+    """Yield the name of each parameter of a group: the group's own, or that of `name_parameters`, or None."""
+    own = group.get("param_names") or [None] * len(group["params"])
+    yield from (name or given_name(p) for name, p in zip(own, group["params"], strict=True))
 
 
 def with_scalar_lr(group: Group) -> Group:
