@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+# Every file is checked against its hash; torch and triton, whose builds differ between machines, come by version alone.
+LOCKED := $(BIN)/python -m pip install --quiet --require-hashes --no-deps --requirement
 
 .PHONY: reproduce test test-all bench lint clean
 
@@ -25,11 +27,13 @@ lint: .venv/.dev
 clean:
 	rm -rf .venv out
 
-.venv/.lab: pyproject.toml constraints.txt | .venv
+.venv/.lab: pyproject.toml constraints.txt .ci/lab.lock | .venv
+	$(LOCKED) .ci/lab.lock
 	$(PIP) --editable '.[lab,lm]'
 	@touch $@
 
-.venv/.dev: pyproject.toml constraints.txt | .venv
+.venv/.dev: pyproject.toml constraints.txt .ci/dev.lock | .venv
+	$(LOCKED) .ci/dev.lock
 	$(PIP) --editable '.[dev]'
 	@touch $@
 
