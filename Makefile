@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 # Every file is checked against its hash; torch and triton, whose builds differ between machines, come by version alone.
 LOCKED := $(BIN)/python -m pip install --quiet --require-hashes --no-deps --requirement
 
-.PHONY: reproduce test test-all bench lint clean
+.PHONY: reproduce test test-all lowest bench lint lock licences sbom clean
 
 reproduce: .venv/.lab  ## every study of the paper in its quick version, and a report
 	$(BIN)/entryclip reproduce all --quick --stale recompute
@@ -16,6 +16,9 @@ test: .venv/.dev  ## the test suite, the README's and the docstrings' examples a
 test-all: .venv/.dev  ## with the grids of which the test suite has a covering part
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m ''
 
+lowest: .venv-lowest/.made  ## tests of the core with the lowest versions that pyproject.toml allows
+	.venv-lowest/bin/python -m pytest tests/optim/test_against_torch.py tests/optim/test_lifecycle.py tests/test_operators.py tests/quantiles/test_quantile.py
+
 bench: .venv/.dev  ## speed, as ratios measured side by side, with the results asserted
 	$(BIN)/entryclip bench all --json out/benchmarks.json
 
@@ -24,8 +27,17 @@ lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+lock: .venv/.dev  ## the lock files, after a change of constraints.txt
+	$(BIN)/python .ci/lock.py
+
+licences: .venv/.dev  ## docs/licences.md
+	$(BIN)/python .ci/sbom.py docs/licences.md
+
+sbom: .venv/.dev  ## the bill of materials that goes with a release
+	$(BIN)/python .ci/sbom.py out/sbom.cdx.json
+
 clean:
-	rm -rf .venv out
+	rm -rf .venv .venv-lowest out
 
 .venv/.lab: pyproject.toml constraints.txt .ci/lab.lock | .venv
 	$(LOCKED) .ci/lab.lock
@@ -35,6 +47,11 @@ clean:
 .venv/.dev: pyproject.toml constraints.txt .ci/dev.lock | .venv
 	$(LOCKED) .ci/dev.lock
 	$(PIP) --editable '.[dev]'
+	@touch $@
+
+.venv-lowest/.made: pyproject.toml .ci/lowest.txt
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet --requirement .ci/lowest.txt --editable .
 	@touch $@
 
 .venv:

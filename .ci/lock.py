@@ -8,6 +8,7 @@ torch and triton stay out: their builds differ between machines (CPU, CUDA, ROCm
 import importlib.metadata
 import re
 import sys
+import tomllib
 import urllib.request
 from pathlib import Path
 
@@ -26,11 +27,25 @@ def needed(name: str, extras: frozenset[str], found: dict[str, set[str]]) -> dic
     if extras <= found.get(name, {"?"}) and name in found:
         return found
     found.setdefault(name, set()).update(extras)
-    for text in importlib.metadata.requires(name) or []:
-        requirement = Requirement(text)
+    for requirement in map(Requirement, _requires(name)):
         if any(requirement.marker is None or requirement.marker.evaluate({"extra": e}) for e in (*extras, "")):
             needed(requirement.name, frozenset(requirement.extras), found)
     return found
+
+
+def _requires(name: str) -> list[str]:
+    """Return the requirements of a package: of entryclip those of pyproject.toml, else of its installed metadata."""
+    if name != "entryclip":
+        return importlib.metadata.requires(name) or []
+    project = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]
+    optional = project["optional-dependencies"].items()
+    return project["dependencies"] + [_if_extra(text, extra) for extra, texts in optional for text in texts]
+
+
+def _if_extra(text: str, extra: str) -> str:
+    requirement, _, marker = text.partition(";")
+    condition = f"extra == '{extra}'"
+    return f"{requirement}; ({marker}) and {condition}" if marker else f"{requirement}; {condition}"
 
 
 def hashes(name: str, version: str, index: str) -> list[str]:
