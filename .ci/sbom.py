@@ -74,8 +74,8 @@ def table() -> str:
     """Return the list of licences as a page."""
     rows = [f"| {name} | {version} | {licence(name)} |" for name, version in packages().items() if name != "entryclip"]
     head = (
-        "# Licences\n\nThe packages that entryclip, its commands and its studies need, at the tested versions, with the "
-        "licence that each states.\nentryclip itself is under Apache-2.0. Written by `make licences`.\n\n"
+        "# Licences\n\nThe packages that entryclip, its commands and its studies need, at the tested versions, with "
+        "the licence that each states.\nentryclip itself is under Apache-2.0. Written by `make licences`.\n\n"
         "| package | version | licence |\n|---|---|---|"
     )
     return "\n".join([head, *rows])

@@ -1,4 +1,4 @@
-"""What is installed is what was tested: lock files, lower bounds, the build's own tool and the list of licences agree."""
+"""What is installed is what was tested: lock files, lower bounds, the tool of the build and the list of licences."""
 
 import re
 import tomllib
