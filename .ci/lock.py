@@ -1,4 +1,4 @@
-"""Write the lock files: the packages that an extra needs, at the versions of constraints.txt, with hashes of their files.
+"""Write the lock files: what an extra needs, at the versions of constraints.txt, with the hashes of the files.
 
     python .ci/lock.py          in an environment with everything installed, after constraints.txt has changed
 

@@ -40,6 +40,22 @@ def test_spectra_with_a_tensor_as_learning_rate():
             torch.testing.assert_close(p, q)
 
 
+def test_spectra_with_another_number_of_threads():
+    """Products of matrices add in another order with two threads: equal up to rounding, as docs/optimizers.md says."""
+    ends, threads = [], torch.get_num_threads()
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            w = torch.nn.Parameter(torch.zeros(256, 512))
+            optimizer = optim.spectra([w], lr=0.01, threshold=0.5)
+            for w.grad in gradients((256, 512), 3):
+                optimizer.step()
+            ends.append(w.detach())
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.linalg.norm(ends[1] - ends[0]) <= 1e-5 * torch.linalg.norm(ends[0])
+
+
 def test_root_is_the_momentum_less_its_soft_threshold():
     w = torch.nn.Parameter(torch.zeros(8, 8))
     optimizer = optim.root([w], lr=1.0, sign="svd", weight_decay=0.0)
