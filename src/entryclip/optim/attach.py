@@ -214,10 +214,15 @@ class _Clipped(Optimizer):
         return _blank, (type(self).__mro__[2],), self.__getstate__()
 
 
-@functools.cache
-def _clipped_class(own: Any) -> type[Optimizer]:
-    """Return the subclass of an optimizer's class that an attached clip gives it; it has the same name."""
-    return type(own.__name__, (_Clipped, own), {"__module__": own.__module__, "__doc__": own.__doc__})
+_CLASSES: dict[type[Optimizer], type[Optimizer]] = {}
+
+
+def _clipped_class(own: type[Optimizer]) -> type[Optimizer]:
+    """Return the subclass of an optimizer's class that an attached clip gives it, always the same; it has its name."""
+    if own not in _CLASSES:
+        members = {"__module__": own.__module__, "__doc__": own.__doc__}
+        _CLASSES[own] = type(own.__name__, (_Clipped, own), members)
+    return _CLASSES[own]
 
 
 def _blank(own: type[Optimizer]) -> Optimizer:
