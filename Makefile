@@ -2,8 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+# Every file is checked against its hash; torch and triton, whose builds differ between machines, come by version alone.
+LOCKED := $(BIN)/python -m pip install --quiet --require-hashes --no-deps --requirement
 
-.PHONY: reproduce test test-all fuzz bench lint clean
+.PHONY: reproduce test test-all fuzz lowest bench lint lock licences sbom clean
 
 reproduce: .venv/.lab  ## every study of the paper in its quick version, and a report
 	$(BIN)/entryclip reproduce all --quick --stale recompute
@@ -18,6 +20,9 @@ fuzz: .venv/.dev  ## faults, and thousands of random quantiles, operators and la
 	$(BIN)/python -m pytest -n 2 -o timeout=0 --hypothesis-profile=fuzz tests/faults tests/quantiles tests/test_operators.py \
 		tests/test_layout.py tests/test_thresholds.py tests/test_clip.py
 
+lowest: .venv-lowest/.made  ## tests of the core with the lowest versions that pyproject.toml allows
+	.venv-lowest/bin/python -m pytest tests/optim/test_against_torch.py tests/optim/test_lifecycle.py tests/test_operators.py tests/quantiles/test_quantile.py
+
 bench: .venv/.dev  ## speed, as ratios measured side by side, with the results asserted
 	$(BIN)/entryclip bench all --json out/benchmarks.json
 
@@ -26,15 +31,31 @@ lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-clean:
-	rm -rf .venv out
+lock: .venv/.dev  ## the lock files, after a change of constraints.txt
+	$(BIN)/python .ci/lock.py
 
-.venv/.lab: pyproject.toml constraints.txt | .venv
+licences: .venv/.dev  ## docs/licences.md
+	$(BIN)/python .ci/sbom.py docs/licences.md
+
+sbom: .venv/.dev  ## the bill of materials that goes with a release
+	$(BIN)/python .ci/sbom.py out/sbom.cdx.json
+
+clean:
+	rm -rf .venv .venv-lowest out
+
+.venv/.lab: pyproject.toml constraints.txt .ci/lab.lock | .venv
+	$(LOCKED) .ci/lab.lock
 	$(PIP) --editable '.[lab,lm]'
 	@touch $@
 
-.venv/.dev: pyproject.toml constraints.txt | .venv
+.venv/.dev: pyproject.toml constraints.txt .ci/dev.lock | .venv
+	$(LOCKED) .ci/dev.lock
 	$(PIP) --editable '.[dev]'
+	@touch $@
+
+.venv-lowest/.made: pyproject.toml .ci/lowest.txt
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet --requirement .ci/lowest.txt --editable .
 	@touch $@
 
 .venv:

@@ -157,3 +157,12 @@ def test_rules_trace_under_jit_and_compile():
 def test_bad_input(make_rule, error, words):
     with pytest.raises(error, match=words):
         make_rule()
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda rule: ec.FollowLR(rule, base_lr=1e-3), lambda rule: ec.Running(rule, beta=0.9)]
+)
+def test_auto_inside_another_rule_is_refused_when_it_is_made(wrap):
+    """It has no threshold that could be scaled or averaged; it failed at the first step."""
+    with pytest.raises(TypeError, match=r"one threshold per matrix, such as Quantile.*use it alone"):
+        wrap(ec.Auto())

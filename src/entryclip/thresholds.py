@@ -174,7 +174,7 @@ class Running:
     lag: int = 1
 
     def __post_init__(self) -> None:
-        check_rule(self.rule)
+        check_rule(self.rule, inside=self)
         if self.rule.has_memory:
             raise ValueError(f"a running average of a rule that has memory itself is not supported, got {self.rule}")
         if not (is_number(self.beta) and 0 <= self.beta < 1):
@@ -237,7 +237,7 @@ class FollowLR:
     base_lr: float
 
     def __post_init__(self) -> None:
-        check_rule(self.rule)
+        check_rule(self.rule, inside=self)
         if not (is_number(self.base_lr) and 0 < self.base_lr < float("inf")):
             raise ValueError(f"base_lr must be a positive finite number, got {self.base_lr!r}")
 
@@ -291,7 +291,10 @@ def _per_matrix(t: Array, x: Array) -> Array:
     return namespace(x).broadcast_to(t.reshape((*t.shape, *ones)), (*batch, *ones))
 
 
-def check_rule(rule: object) -> None:
-    """Raise a TypeError if `rule` is not a threshold rule."""
+def check_rule(rule: object, inside: object = None) -> None:
+    """Raise a TypeError if `rule` is not a threshold rule, or not one that the rule `inside` can average or scale."""
     if isinstance(rule, type) or not isinstance(rule, Rule):
         raise TypeError(f"expected a threshold rule such as Quantile(0.995), got {rule!r}")
+    if inside is not None and not isinstance(rule, QuantileRule):
+        need = "takes a rule with one threshold per matrix, such as Quantile(0.995)"
+        raise TypeError(f"{type(inside).__name__} {need}, got {rule!r}: use it alone, in a Clip")

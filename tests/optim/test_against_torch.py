@@ -54,9 +54,21 @@ def test_adamw_in_other_dtypes(dtype):
     check_both(optim.AdamW, torch.optim.AdamW, {"lr": 0.01}, dtype=dtype, post=None)
 
 
-def test_tensor_learning_rate():
-    check_both(optim.AdamW, torch.optim.AdamW, {"lr": torch.tensor(0.01)}, post=None)
-    check_both(optim.SGD, torch.optim.SGD, {"lr": torch.tensor(0.01), "momentum": 0.9})
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_tensor_learning_rate(shape):
+    lr = torch.full(shape, 0.01)
+    check_both(optim.AdamW, torch.optim.AdamW, {"lr": lr}, post=None)
+    check_both(optim.SGD, torch.optim.SGD, {"lr": lr, "momentum": 0.9})
+    assert optim.SGD(parameters(), lr=lr).param_groups[0]["lr"] is lr  # a scheduler changes it in place
+
+
+def test_tensor_betas():
+    """torch computes with them in fp32, ours in the host's numbers: equal up to that rounding."""
+    mine, yours = parameters(), parameters()
+    betas = torch.tensor(0.8), torch.tensor([0.98])
+    run(optim.AdamW(mine, betas=betas, post=None), torch.optim.AdamW(yours, betas=betas), mine, yours, 20)
+    for a, b in zip(mine, yours, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-6)
 
 
 SGD_OPTIONS = [

@@ -191,5 +191,28 @@ def test_options_of_all_groups():
         ("skip", True),
         ("skip", False),
     ]
-    with pytest.raises(TypeError, match=r"for all groups and the rest by role, got \['betas'\]"):
-        build(model, "adamw", betas=(0.9, 0.95))
+    with pytest.raises(TypeError, match=r'no method here has beta; .*, as roles={"hidden": {"beta": 0.9}}'):
+        build(model, "adamw", beta=0.9)
+    with pytest.raises(TypeError, match=r"no method here has post; .*hard_clip"):
+        build(model, "adamw", post=ec.hard(0.9))  # embeddings and vectors are not clipped: by role
+
+
+def test_options_of_the_methods():
+    """Each goes to the groups whose method has it; a role's own come last."""
+    model = torch.nn.Sequential(torch.nn.Embedding(5, 4), torch.nn.Linear(4, 4), torch.nn.LayerNorm(4))
+    optimizer = build(model, "muon", betas=(0.8, 0.95), momentum=0.7, roles={"vector": {"betas": (0.5, 0.5)}})
+    found = {group["role"]: (group.get("momentum"), group.get("betas")) for group in optimizer.param_groups}
+    assert found == {"hidden": (0.7, None), "embedding": (None, (0.8, 0.95)), "vector": (None, (0.5, 0.5))}
+    assert build(model, "adamw", betas=(0.8, 0.95)).param_groups[0]["betas"] == (0.8, 0.95)
+    with pytest.raises(TypeError, match="no method here has momentum"):
+        build(model, "adamw", momentum=0.9)
+
+
+def test_the_table_shows_how_the_matrices_lie():
+    model = torch.nn.ModuleDict(
+        {"conv": torch.nn.ConvTranspose2d(3, 8, 3), "attn": torch.nn.ModuleDict({"c_attn": torch.nn.Linear(4, 12)})}
+    )
+    lines = {line.split()[0]: line for line in explain(build(model, "muon")).splitlines()}
+    assert lines["conv.weight"].endswith("flatten=True; transposed=True")
+    assert lines["attn.c_attn.weight"].endswith("blocks=3")
+    assert "blocks" not in lines["attn.c_attn.bias"]

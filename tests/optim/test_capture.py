@@ -241,7 +241,10 @@ def test_clips_that_keep_their_memory_elsewhere_are_not_captured(capturing):
     for clip in (ec.smooth(0.9), RUNNING):
         optimizer, mean = torch.optim.SGD([w]), optim.ClippedMean([w], clip)
         attached = optim.attach(optimizer, grad=clip)
-        for use in (lambda attached=attached: attached._clipped(w, w.grad, 0.1), lambda m=mean: m._clipped(w, w.grad)):
+        for use in (
+            lambda attached=attached: attached._attachment._clipped(w, w.grad, 0.1),
+            lambda m=mean: m._clipped(w, w.grad),
+        ):
             if clip.has_memory:
                 with pytest.raises(RuntimeError, match="has memory, which a CUDA graph would not carry on"):
                     use()

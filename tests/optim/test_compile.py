@@ -58,6 +58,25 @@ def test_one_graph_for_all_learning_rates(name, lr):
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("name", "lr"), [("adamw", 1e-2), ("muon", torch.tensor(1e-2))])
+def test_one_graph_with_a_scheduler(name, lr):
+    """The wrapper that a scheduler puts around the step of torch's optimizers cannot be traced in a full graph."""
+    (compiled, a), (plain, b) = twins(MAKERS[name], lr)
+    counter = CompileCounter()
+    step = torch.compile(lambda: compiled.step(), backend=counter, fullgraph=True)
+    for optimizer, params, act in ((compiled, a, step), (plain, b, plain.step)):
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8)
+        for number in range(5):
+            for i, p in enumerate(params):
+                p.grad = torch.randn(8, 6, generator=torch.Generator().manual_seed(10 * number + i))
+            act()
+            scheduler.step()
+    assert counter.frame_count == 2
+    for p, q in zip(a, b, strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_inductor():
     """It would take the learning rate of the second step for all later ones, given as `alpha`."""
     fixed = ec.Clip(ec.hard_clip, ec.Fixed(0.5))

@@ -13,7 +13,12 @@ def sgd_with_momentum(params, **options):
     return SGD(params, momentum=0.9, **options)
 
 
-@pytest.mark.parametrize("make", [SGD, sgd_with_momentum, AdamW, Muon, AdaMuon])
+def adamw_fused(params, **options):
+    return AdamW(params, **{"fused": True, **options})
+
+
+@pytest.mark.filterwarnings("ignore:fused=True has no kernel for SGD on a CPU")
+@pytest.mark.parametrize("make", [SGD, sgd_with_momentum, AdamW, adamw_fused, Muon, AdaMuon])
 def test_ours_conform(make):
     check_optimizer(make)
 
@@ -84,9 +89,70 @@ class DividesByZero(AdamW):
     method = Ratio()
 
 
+class TakesStrings(AdamW):
+    def __init__(self, params, lr=1e-3, **options):
+        super().__init__(params, float(lr) if isinstance(lr, str) else lr, **options)
+
+
+class LosesShapes(AdamW):
+    def step(self, closure=None):
+        for group in self.param_groups:
+            if isinstance(group["lr"], torch.Tensor) and group["lr"].ndim:
+                raise TypeError("alpha must be a number")
+        return super().step(closure)
+
+
+class CountsInTensors(AdamW):
+    def load_state_dict(self, state_dict):
+        for state in state_dict["state"].values():
+            state["step"].add_(0)
+        super().load_state_dict(state_dict)
+
+
+class IgnoresSchedulers(AdamW):
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group["betas"] = (0.9, 0.999)
+        return super().step(closure)
+
+
+class ForgetsAttributes(AdamW):
+    def __getstate__(self):
+        return torch.optim.Optimizer.__getstate__(self)
+
+
+class SaysTypeError(AdamW):
+    def step(self, closure=None):
+        grad = self.param_groups[0]["params"][0].grad
+        if grad is not None and grad.is_sparse:
+            raise TypeError("no sparse gradients")
+        return super().step(closure)
+
+
+class ClipsNothing(AdamW):
+    def step(self, closure=None):
+        if all(p.ndim < 2 for p in self.param_groups[0]["params"]):
+            return None
+        return super().step(closure)
+
+
+class StepsNothing(AdamW):
+    def step(self, closure=None):
+        params = self.param_groups[0]["params"]
+        return None if params[0].is_meta else super().step(closure)
+
+
 @pytest.mark.parametrize(
     ("make", "law"),
     [
+        (CountsInTensors, "goes on from a step that is a number"),
+        (IgnoresSchedulers, "lets schedulers cycle its momentum"),
+        (ForgetsAttributes, "keeps public attributes in a copy"),
+        (SaysTypeError, "refuses odd gradients as torch does"),
+        (ClipsNothing, "refuses flattened parameters. a flat piece in place of matrices was accepted"),
+        (StepsNothing, "refuses a fused step without memory"),
+        (TakesStrings, "refuses a learning rate that is no number. lr='0.1' was accepted"),
+        (LosesShapes, "takes a tensor as learning rate. TypeError: alpha must be a number"),
         (IgnoresItsClip, "clips the update not the decay"),
         (ClipsTheDecay, "obeys each group|clips the update not the decay"),
         (WritesTheGradient, "reads gradients only"),

@@ -8,6 +8,7 @@ import torch
 
 import entryclip as ec
 from entryclip import optim
+from entryclip.optim import staged
 from entryclip.optim.kernels import backends, compiler, cpu
 
 RUNNING = ec.Clip(ec.smooth_shrinkage, ec.Running(ec.Quantile(0.9), beta=0.9))
@@ -17,6 +18,12 @@ def stepped(model, optimizer):
     for p in model.parameters():
         p.grad = torch.ones_like(p)
     optimizer.step()
+
+
+@pytest.fixture
+def meta_as_device(monkeypatch):
+    """Let tensors on `meta` stand for tensors on a device: as themselves they are refused."""
+    monkeypatch.setattr(staged, "refuse_meta", lambda *_: None)
 
 
 @pytest.fixture
@@ -31,6 +38,7 @@ def no_compiler(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("meta_as_device")
 def test_fused_on_a_device_needs_no_compiler(no_compiler):
     model = torch.nn.Linear(4, 3, device="meta")
     optimizer = optim.AdamW(model.parameters(), fused=True)
@@ -38,6 +46,7 @@ def test_fused_on_a_device_needs_no_compiler(no_compiler):
     assert optimizer.state[model.weight]["exp_avg"].is_meta
 
 
+@pytest.mark.usefixtures("meta_as_device")
 def test_a_model_that_moves_before_its_first_step():
     """The checks of `fused=True` are made again, once, and the state is made where the parameters are."""
     backends._load.cache_clear()  # it warns once in a process
@@ -52,6 +61,7 @@ def test_a_model_that_moves_before_its_first_step():
     assert all(optimizer.state[p]["exp_avg"].is_meta for p in parameters)
 
 
+@pytest.mark.usefixtures("meta_as_device")
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_model_that_moves_after_a_step(fused):
     """Its state follows, with one warning. A parameter on `meta` takes the place of the one that moved."""
@@ -74,6 +84,22 @@ def test_a_model_that_moves_after_a_step(fused):
         key: "cpu" if key == "step" else "meta" for key in state
     }
     optimizer.step()  # warnings are errors: nothing more to say
+
+
+@pytest.mark.parametrize("kind", [optim.AdamW, optim.SGD, optim.Muon])
+@pytest.mark.filterwarnings("ignore:fused=True has no kernel for SGD on a CPU")
+def test_fused_without_memory_is_refused_until_there_is_some(kind):
+    """As torch's: the optimizer of a model on `meta` can be made, and steps once the model has memory."""
+    model = torch.nn.Linear(4, 3, bias=False, device="meta")
+    optimizer = kind(model.parameters(), fused=True)
+    with pytest.raises(RuntimeError, match=r"parameter .* is on meta, where there is none: .*to_empty\(device"):
+        stepped(model, optimizer)
+    optimizer.zero_grad()
+    model.to_empty(device="cpu")
+    torch.nn.init.ones_(model.weight)
+    optimizer.param_groups[0]["params"][:] = model.parameters()  # `meta` does not keep the Parameter objects
+    stepped(model, optimizer)
+    assert (model.weight != 1).all()
 
 
 def test_copies_check_anew():

@@ -203,15 +203,30 @@ V = torch.nn.Parameter(torch.zeros(4))
         (lambda: optim.SGD([W], lr=float("nan")), ValueError, "lr must be a finite number"),
         (lambda: optim.SGD([W], weight_decay=-0.1), ValueError, "weight_decay must be"),
         (lambda: optim.SGD([W], nesterov=True), ValueError, "nesterov needs a momentum"),
-        (lambda: optim.AdamW([W], betas=(1.0, 0.9)), ValueError, r"betas must be in \[0, 1\)"),
-        (lambda: optim.AdamW([W], eps=-1e-8), ValueError, "eps must be >= 0"),
+        (lambda: optim.AdamW([W], betas=(1.0, 0.9)), ValueError, r"each of betas must be a number in \[0, 1\)"),
+        (lambda: optim.AdamW([W], eps=-1e-8), ValueError, "eps must be a finite number >= 0"),
+        (
+            lambda: optim.SGD([torch.nn.Parameter(W.to(torch.complex64))]),
+            RuntimeError,
+            "complex parameters are not sup",
+        ),
+        (lambda: optim.SGD([W], lr="0.1"), TypeError, "lr must be a finite number >= 0, got '0.1'"),
+        (lambda: optim.SGD([W], lr=torch.ones(2)), ValueError, r"a tensor of one entry, got a tensor of shape \(2,\)"),
+        (lambda: optim.SGD([W], momentum="0.9"), TypeError, "momentum must be a finite number >= 0, got '0.9'"),
+        (lambda: optim.SGD([W], dampening="0.9"), TypeError, "dampening must be a number"),
+        (lambda: optim.AdamW([W], betas=("0.9", 0.9)), TypeError, "each of betas must be a number"),
+        (lambda: optim.AdamW([W], betas=(0.9,)), ValueError, "betas must be two numbers"),
+        (lambda: optim.AdamW([W], eps="0"), TypeError, "eps must be a finite number >= 0"),
+        (lambda: optim.Muon([W], eps=-1e-7), ValueError, "eps must be a finite number >= 0, got -1e-07"),
+        (lambda: optim.AdaMuon([W], eps=-1e-7), ValueError, "eps must be a finite number >= 0"),
+        (lambda: optim.AdaMuon([W], beta2=1.0), ValueError, r"beta2 must be a number in \[0, 1\)"),
         (lambda: optim.AdamW([W], post=0.995), TypeError, "post must be a Clip such as"),
         (lambda: optim.AdamW([W], nonfinite="ignore"), ValueError, "nonfinite must be one of propagate, skip, raise"),
         (lambda: optim.Staged([{"params": [W], "method": "sgd", "pre": ec.hard(0.9)}]), ValueError, "sgd has none"),
         (lambda: optim.Staged([{"params": [W]}]), ValueError, "method must be one of adamuon, adamw"),
         (lambda: optim.Staged([{"params": [W], "method": "sgd", "blocks": 4}]), ValueError, "does not divide the rows"),
         (lambda: optim.Muon([V]), ValueError, "Muon takes matrices"),
-        (lambda: optim.Muon([W], momentum=1.0), ValueError, r"momentum must be in \[0, 1\)"),
+        (lambda: optim.Muon([W], momentum=1.0), ValueError, r"momentum must be a number in \[0, 1\)"),
         (lambda: optim.Muon([W], adjust_lr_fn="big"), ValueError, "adjust_lr_fn must be one of"),
         (lambda: optim.Muon([W], sign="magic"), ValueError, "method must be one of newton_schulz"),
         (lambda: optim.Muon([W], ns_steps=0), ValueError, "ns_steps must be from 1 to 99"),
@@ -227,6 +242,48 @@ def test_sparse_gradients_are_refused():
     w.grad = torch.eye(3).to_sparse()
     with pytest.raises(RuntimeError, match="does not take sparse gradients"):
         optim.AdamW([w]).step()
+
+
+@pytest.mark.parametrize("options", [{}, {"nonfinite": "skip"}, {"fused": True}, {"grad": ec.hard(0.9)}], ids=str)
+def test_sparse_gradients_are_refused_by_every_path(options):
+    params = [torch.nn.Parameter(torch.zeros(3, 3)) for _ in range(2)]
+    optimizer = optim.AdamW(params, **options)
+    for p in params:
+        p.grad = torch.eye(3).to_sparse()
+    with pytest.raises(RuntimeError, match="does not take sparse gradients"):
+        optimizer.step()
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_step_counter_that_is_a_plain_number(fused):
+    """Also one that was unpickled or put there by hand: `load_state_dict` never saw it."""
+    optimizer, other = (optim.AdamW(parameters(), fused=fused) for _ in range(2))
+    train(optimizer, 0, 3)
+    train(other, 0, 3)
+    for state in other.state.values():
+        state["step"] = 3
+    for a, b in zip(train(optimizer, 3, 6), train(other, 3, 6), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_copies_keep_what_a_subclass_set():
+    class Named(optim.AdamW):
+        def __init__(self, params, label):
+            self.label = label
+            super().__init__(params)
+
+    twin = pickle.loads(pickle.dumps(optim.AdamW(parameters())))
+    assert not hasattr(twin, "label")
+    optimizer = Named(parameters(), "first")
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    twin = copy.deepcopy(optimizer)
+    assert twin.label == "first"
+    before = train(optimizer, 0, 0)
+    train(twin, 0, 1)
+    assert all(
+        torch.equal(a, b) for a, b in zip(before, train(optimizer, 0, 0), strict=True)
+    )  # not the original's step
+    assert scheduler.optimizer is optimizer
 
 
 def test_a_subclass_of_the_same_name_replaces_nothing():

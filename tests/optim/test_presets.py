@@ -24,6 +24,38 @@ def test_spectra_bounds_the_update():
         assert 0.9 * threshold < largest <= threshold * (1 + 1e-3)
 
 
+def test_spectra_with_a_tensor_as_learning_rate():
+    """Its shape does not matter, also with vectors that are clipped."""
+    results = []
+    for lr in (0.1, torch.tensor([0.1]), torch.tensor([[0.1]])):
+        params = [torch.nn.Parameter(torch.ones(4, 6)), torch.nn.Parameter(torch.ones(6))]
+        optimizer = optim.spectra(params, lr=lr, threshold=0.5, clip_vectors=True)
+        for p in params:
+            p.grad = gradients(p.shape, 1)[0]
+        optimizer.step()
+        assert len(optimizer.clip_report()) == 2
+        results.append(params)
+    for each in results[1:]:
+        for p, q in zip(each, results[0], strict=True):
+            torch.testing.assert_close(p, q)
+
+
+def test_spectra_with_another_number_of_threads():
+    """Products of matrices add in another order with two threads: equal up to rounding, as docs/optimizers.md says."""
+    ends, threads = [], torch.get_num_threads()
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            w = torch.nn.Parameter(torch.zeros(256, 512))
+            optimizer = optim.spectra([w], lr=0.01, threshold=0.5)
+            for w.grad in gradients((256, 512), 3):
+                optimizer.step()
+            ends.append(w.detach())
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.linalg.norm(ends[1] - ends[0]) <= 1e-5 * torch.linalg.norm(ends[0])
+
+
 def test_root_is_the_momentum_less_its_soft_threshold():
     w = torch.nn.Parameter(torch.zeros(8, 8))
     optimizer = optim.root([w], lr=1.0, sign="svd", weight_decay=0.0)

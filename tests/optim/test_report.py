@@ -157,6 +157,23 @@ def test_without_a_gradient_no_direction_is_made_up():
         assert optimizer.clip_report() == []
 
 
+def test_groups_made_by_hand_get_names():
+    """From the groups themselves, or from the model that the parameters belong to, in reports and in errors."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    groups = [{"params": [layer.weight], "post": FIXED} for layer in model]
+    optimizer = optim.SGD(groups, lr=0.1, nonfinite="raise")
+    for layer in model:
+        layer.weight.grad = torch.ones(4, 4)
+    assert {row.name for row in optimizer.clip_report()} == {"group 0 parameter 0", "group 1 parameter 0"}
+    optim.name_parameters(model)
+    assert {row.name for row in optimizer.clip_report()} == {"0.weight", "1.weight"}
+    model[1].weight.grad[0, 0] = float("nan")
+    with pytest.raises(FloatingPointError, match=r"parameter 1\.weight"):
+        optimizer.step()
+    named = optim.SGD([{"params": [("mine", model[0].weight)], "post": FIXED}])
+    assert named.clip_report()[0].name == "mine"  # a group's own names come first
+
+
 def test_a_direction_can_be_asked_for_twice():
     numerator, denominator = torch.tensor([6.0]), torch.tensor([2.0])
     direction = Direction(numerator, denominator, scale=3.0)

@@ -1,5 +1,6 @@
 """Every scheduler of torch drives our optimizers as it drives torch's."""
 
+import copy
 import inspect
 
 import pytest
@@ -8,6 +9,7 @@ from torch.optim import lr_scheduler
 
 import entryclip as ec
 from entryclip import optim
+from entryclip.optim.methods.sgd import SGDMethod
 
 ARGUMENTS = {
     "LambdaLR": {"lr_lambda": lambda step: 0.9**step},
@@ -78,6 +80,78 @@ def test_scheduler(name):
 def test_with_a_clip_and_the_fast_path(name):
     (_, plain, _), (_, fast, _) = train(name, optim.AdamW), train(name, lambda p: optim.AdamW(p, fused=True))
     torch.testing.assert_close(fast, plain, rtol=1e-6, atol=1e-7)
+
+
+def a_model():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Embedding(10, 6), torch.nn.Linear(6, 6), torch.nn.Tanh(), torch.nn.Linear(6, 6))
+
+
+@pytest.mark.parametrize("name", ["CyclicLR", "OneCycleLR"])
+@pytest.mark.parametrize("method", ["muon", "adamw", "spectra"])
+def test_momentum_is_cycled_in_every_group_of_a_model(method, name):
+    """Muon's momentum and AdamW's first beta, as if both were set by hand; also after a checkpoint."""
+    runs = []
+    for by_hand in (False, True):
+        model = a_model()
+        optimizer = optim.build(model, method, lr=1e-2)
+        guide = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], 1e-2, momentum=0.9)  # tells what torch would set
+        schedulers = [schedule(name, guide)] if by_hand else [schedule(name, guide), schedule(name, optimizer)]
+        for step in range(6):
+            lr, momentum = guide.param_groups[0]["lr"], guide.param_groups[0]["momentum"]
+            if by_hand:
+                for group in optimizer.param_groups:
+                    group["lr"] = lr
+                    group.update({"betas": (momentum, 0.999)} if "betas" in group else {"momentum": momentum})
+            optimizer.zero_grad()
+            model(torch.arange(10)).square().mean().backward()
+            if step == 3 and not by_hand:  # what the scheduler wrote is saved, though no step has used it yet
+                optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+            optimizer.step()
+            guide.step()
+            for scheduler in schedulers:
+                scheduler.step()
+        runs.append([p.detach().clone() for p in model.parameters()])
+    for p, q in zip(*runs, strict=True):
+        assert torch.equal(p, q)
+
+
+@pytest.mark.parametrize("name", ["CyclicLR", "OneCycleLR"])
+def test_momentum_is_cycled_where_there_was_none(name):
+    (_, ours, _), (_, theirs, _) = (
+        train(name, lambda p, kind=kind: kind(p, 1e-2)) for kind in (optim.SGD, torch.optim.SGD)
+    )
+    assert torch.equal(ours, theirs)
+
+
+def test_a_method_without_momentum_is_refused_as_torch_refuses_it():
+    class Plain(SGDMethod):
+        name = "plain"
+
+        def options(self):
+            return {"lr": 1e-3, "weight_decay": 0.0}
+
+        def check(self, group):
+            pass
+
+    p = torch.nn.Parameter(torch.ones(2, 2))
+    with pytest.raises(ValueError, match="must support momentum"):
+        lr_scheduler.CyclicLR(optim.Staged([{"params": [p], "method": Plain()}]), 1e-3, 1e-2)
+
+
+def test_a_scheduler_that_steps_first_is_warned_about():
+    """Our step tells schedulers itself that it was called, where they would replace a step of torch's."""
+    p = torch.nn.Parameter(torch.ones(2, 2))
+    optimizer = optim.SGD([p])
+    scheduler = lr_scheduler.StepLR(optimizer, 1)
+    assert "step" not in vars(optimizer)
+    with pytest.warns(UserWarning, match=r"Detected call of `lr_scheduler.step\(\)` before `optimizer.step\(\)`"):
+        scheduler.step()
+    p.grad = torch.ones(2, 2)
+    other = optim.SGD([p])
+    scheduler = lr_scheduler.StepLR(other, 1)
+    other.step()
+    scheduler.step()  # warnings are errors
 
 
 def test_stochastic_weight_averages():

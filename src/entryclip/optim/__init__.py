@@ -8,6 +8,7 @@ from .methods.adamuon import AdaMuon
 from .methods.adamw import AdamW
 from .methods.muon import Muon
 from .methods.sgd import SGD
+from .names import name_parameters
 from .presets import root, spectra, spectral_gd
 from .staged import Staged
 
@@ -22,6 +23,7 @@ __all__ = [
     "build",
     "clip_report",
     "explain",
+    "name_parameters",
     "root",
     "spectra",
     "spectral_gd",

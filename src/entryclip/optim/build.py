@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from ..layout import Layout
-from .groups import Group
+from .groups import COMMON, STAGES, Group
+from .methods.method import find_method
 from .presets import spectra_clip
 from .routing import ROLES, Role, Route, check_roles, is_fused, routes
 from .staged import Staged
@@ -30,13 +31,13 @@ def build(
     model: nn.Module,
     method: str = "muon",
     *,
-    lr: float = 1e-3,
-    other_lr: float | None = None,
+    lr: float | Tensor = 1e-3,
+    other_lr: float | Tensor | None = None,
     weight_decay: float = 0.1,
     roles: Mapping[str, Mapping[str, Any]] | None = None,
     patterns: Mapping[str, str] | None = None,
     clip_where: str | Sequence[str] | None = None,
-    **common: Any,
+    **options: Any,
 ) -> Staged:
     """Return one optimizer for all parameters of `model`: hidden matrices by `method`, the rest by AdamW without clips.
 
@@ -46,8 +47,9 @@ def build(
     patterns    roles by parameter name, with wildcards: {"*.router.*": "vector"}; they come before all rules
     clip_where  the hidden parameters to clip, by name, by wildcard, or by the name of a matrix inside one, as in
                 `probe(...).flagged` (default: all)
-    common      options of all groups: nonfinite="skip", fp32_state=True, maximize=True, fused=True,
-                capturable=True (for CUDA graphs)
+    options     options of all groups: nonfinite="skip", fp32_state=True, maximize=True, fused=True,
+                capturable=True (for CUDA graphs); and those of the methods, for the groups whose method has them:
+                betas=(0.9, 0.95) for AdamW's, momentum=0.9 for Muon's
 
     A classifier's last layer counts as a head if it is named like one (`head`, `classifier`, ...); the last Linear of a
     bare Sequential is a hidden matrix unless `patterns` says otherwise. `print(explain(optimizer))` shows which
@@ -63,14 +65,12 @@ def build(
     2.bias    4       vector     adamw   0.02  none                          1 dimension
     """
     check_roles(roles or {}, "roles")
-    if unknown := set(common) - set(_COMMON):
-        raise TypeError(f"build takes {', '.join(_COMMON)} for all groups and the rest by role, got {sorted(unknown)}")
     defaults = _defaults(method, lr, lr if other_lr is None else other_lr, weight_decay)
-    options = {role: {**defaults[role], **common, **(roles or {}).get(role, {})} for role in ROLES}
+    by_role = _options_by_role(defaults, options, roles or {})
     found = list(routes(model, patterns or {}))
     if not found:
         raise ValueError(f"{type(model).__name__} has no parameters that need a gradient")
-    return Staged(_groups(model, found, options, _without_clip(found, clip_where)))
+    return Staged(_groups(model, found, by_role, _without_clip(found, clip_where)))
 
 
 def explain(optimizer: Staged) -> str:
@@ -84,7 +84,7 @@ def explain(optimizer: Staged) -> str:
     rows = [("name", "shape", "role", "method", "lr", "clip", "why")]
     for group in optimizer.param_groups:
         clips = ", ".join(f"{stage} {group[stage]!r}" for stage in ("grad", "pre", "post") if group[stage] is not None)
-        layout = [f"{key}={group[key]}" for key in ("flatten", "transposed", "blocks") if group[key] not in (False, 1)]
+        layout = [f"{key}={group[key]}" for key in ("flatten", "transposed", "blocks") if group[key] != COMMON[key]]
         chosen = group["role"], str(group["method"]), f"{float(group['lr']):g}", clips or "none"
         for name, p, why in zip(group["param_names"], group["params"], group["why"], strict=True):
             shape = " x ".join(map(str, p.shape)) or "scalar"
@@ -93,6 +93,26 @@ def explain(optimizer: Staged) -> str:
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     )
+
+
+def _options_by_role(
+    defaults: Mapping[Role, Group], options: Group, roles: Mapping[str, Mapping[str, Any]]
+) -> dict[Role, Group]:
+    """Return the options of each role: the defaults, those of all groups as far as its method has them, its own."""
+    result: dict[Role, Group] = {}
+    unused = dict(options)
+    for role in ROLES:
+        own = {**defaults[role], **roles.get(role, {})}
+        known = {*_COMMON, *find_method(own["method"]).options()} - set(STAGES)
+        result[role] = {**defaults[role], **{k: v for k, v in options.items() if k in known}, **roles.get(role, {})}
+        unused = {k: v for k, v in unused.items() if k not in known}
+    if unused:
+        name, value = next(iter(unused.items()))
+        raise TypeError(
+            f"build takes {', '.join(_COMMON)} and the options of the methods for all groups, but no method here has "
+            f'{name}; what is for one role goes by its name, as roles={{"hidden": {{"{name}": {value!r}}}}}'
+        )
+    return result
 
 
 def _groups(
@@ -111,7 +131,7 @@ def _groups(
     return sorted(groups.values(), key=lambda group: ROLES.index(group["role"]))
 
 
-def _defaults(method: str, lr: float, other_lr: float, weight_decay: float) -> dict[Role, Group]:
+def _defaults(method: str, lr: float | Tensor, other_lr: float | Tensor, weight_decay: float) -> dict[Role, Group]:
     """Return the options of each role before the user's own."""
     rest = {"method": "adamw", "lr": other_lr, "post": None, "weight_decay": weight_decay}
     return {
@@ -122,7 +142,7 @@ def _defaults(method: str, lr: float, other_lr: float, weight_decay: float) -> d
     }
 
 
-def _method_options(method: str, lr: float) -> Group:
+def _method_options(method: str, lr: float | Tensor) -> Group:
     """Return the options of the chosen method; the paper's clips are the defaults of Muon and AdamW already."""
     if method in ("muon", "adamw"):
         return {"method": method}

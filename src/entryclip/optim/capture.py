@@ -123,8 +123,8 @@ def place_counter_(state: ParameterState, w: Tensor, group: Group) -> None:
     bf16 cannot count past 256.
     """
     home = counter_device(group, w)
-    if "step" not in state:
-        state["step"] = torch.zeros((), dtype=torch.float32, device=home)
+    if not isinstance(state.get("step"), Tensor):  # older torch counted in a plain number
+        state["step"] = torch.tensor(float(state.get("step", 0)), dtype=torch.float32, device=home)
     elif state["step"].device != home:
         state["step"] = state["step"].to(home)
 

@@ -12,7 +12,7 @@ from ..dtensor import whole
 from ..layout import PLAIN
 from ..thresholds import Step
 from .gradient_outliers import GradientOutlier, describe_place, gradient_outlier
-from .groups import STAGES, Group, ParameterState, layout_of, named
+from .groups import STAGES, Group, ParameterState, layout_of, named, with_scalar_lr
 from .stages import stage_inputs, stage_memory
 
 
@@ -82,7 +82,7 @@ def clip_report(optimizer: Any, top: int | None = 10, *, batch: Any = None) -> C
     optimizer = _unwrapped(optimizer)
     rows: list[ClipRow] = []
     outliers: list[GradientOutlier] = []
-    for number, group in enumerate(optimizer.param_groups):
+    for number, group in enumerate(map(with_scalar_lr, optimizer.param_groups)):
         ours = all(key in group for key in ("method", *STAGES))
         for name, p in named(group, number):
             state = optimizer.state.get(p, {})

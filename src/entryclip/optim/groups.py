@@ -10,6 +10,7 @@ from torch import Tensor
 from ..arrays import is_number
 from ..clip import Clip
 from ..layout import Layout
+from .names import given_name
 
 if TYPE_CHECKING:
     from .methods.method import Method
@@ -57,24 +58,64 @@ def clips(group: Group, stage: str, p: Tensor) -> bool:
 
 def named(group: Group, number: int) -> Iterator[tuple[str, Tensor]]:
     """Yield the parameters of group `number` with their names, or with their position where none were given."""
-    names = group.get("param_names") or [f"group {number} parameter {i}" for i in range(len(group["params"]))]
-    yield from zip(names, group["params"], strict=True)
+    for i, (p, name) in enumerate(zip(group["params"], _names(group), strict=True)):
+        yield name or f"group {number} parameter {i}", p
 
 
 def name_in(group: Group, p: Tensor) -> str:
     """Return the name of one parameter of a group, for messages."""
-    names = group.get("param_names") or [f"number {i}" for i in range(len(group["params"]))]
-    return next((name for name, each in zip(names, group["params"], strict=True) if each is p), "of no name")
+    found = enumerate(zip(group["params"], _names(group), strict=True))
+    return next((name or f"number {i}" for i, (each, name) in found if each is p), "of no name")
+
+
+def _names(group: Group) -> Iterator[str | None]:
+    """Yield the name of each parameter of a group: the group's own, or that of `name_parameters`, or None."""
+    own = group.get("param_names") or [None] * len(group["params"])
+    yield from (name or given_name(p) for name, p in zip(own, group["params"], strict=True))
+
+
+def with_scalar_lr(group: Group) -> Group:
+    """Return a group whose learning rate is a number or a tensor without dimensions, for one step.
+
+    A tensor of shape (1,) or (1, 1) is as good to torch's optimizers. In ours it would broadcast with scalars and
+    vectors. The tensor without dimensions is a view of it, so that a learning rate that changes in place is followed.
+    """
+    lr = group["lr"]
+    return {**group, "lr": lr.reshape(())} if isinstance(lr, Tensor) and lr.ndim else group
+
+
+def check_number(name: str, value: Any, below: float = math.inf) -> None:
+    """Raise a TypeError where the option `name` is not a number, a ValueError where it is not in [0, below)."""
+    allowed = "a finite number >= 0" if below == math.inf else f"a number in [0, {below:g})"
+    if not is_number(value):
+        raise TypeError(f"{name} must be {allowed}, got {value!r}")
+    if not 0 <= value < below:
+        raise ValueError(f"{name} must be {allowed}, got {value}")
+
+
+def _check_lr(lr: Any) -> None:
+    """Raise where a learning rate is neither a finite number >= 0 nor a tensor of one such entry."""
+    if isinstance(lr, Tensor):
+        if lr.numel() != 1:
+            raise ValueError(f"lr must be a number or a tensor of one entry, got a tensor of shape {tuple(lr.shape)}")
+        lr = float(lr)
+    check_number("lr", lr)
+
+
+def refuse_meta(group: Group, number: int) -> None:
+    """Raise where a group with `fused=True` holds parameters without memory, which no kernel can step."""
+    for name, p in named(group, number):
+        if p.is_meta:
+            raise RuntimeError(
+                f"fused=True steps parameters by their memory, and parameter {name} is on meta, where there is none: "
+                "give the model memory first, model.to_empty(device=...), or make the optimizer with fused=False"
+            )
 
 
 def check_group(group: Group, method: "Method") -> None:
     """Raise where the options of a group make no sense, naming the value and what is allowed."""
-    lr = float(group["lr"])
-    if not 0 <= lr < math.inf:
-        raise ValueError(f"lr must be a finite number >= 0, got {group['lr']}")
-    decay = group["weight_decay"]
-    if not (is_number(decay) and 0 <= decay < math.inf):
-        raise ValueError(f"weight_decay must be a finite number >= 0, got {decay}")
+    _check_lr(group["lr"])
+    check_number("weight_decay", group["weight_decay"])
     if group["nonfinite"] not in NONFINITE:
         raise ValueError(f"nonfinite must be one of {', '.join(NONFINITE)}, got {group['nonfinite']!r}")
     if not isinstance(group["capturable"], bool):
@@ -87,6 +128,8 @@ def check_group(group: Group, method: "Method") -> None:
     layout = layout_of(group)
     for p in group["params"]:
         if p.is_complex():
-            raise ValueError(f"complex parameters are not supported, got {p.dtype}: step torch.view_as_real(p) instead")
+            raise RuntimeError(  # torch's class for what an optimizer does not take
+                f"complex parameters are not supported, got {p.dtype}: step torch.view_as_real(p) instead"
+            )
         layout.check(p)
     method.check(group)

@@ -8,6 +8,8 @@ spectral_gd   the matrix sign of the gradient: Muon without momentum and scale  
 from collections.abc import Iterable
 from typing import Any
 
+from torch import Tensor
+
 from ..clip import Clip, hard
 from ..matrix.clips import soft_spectral_clip
 from ..thresholds import Fixed, FollowLR
@@ -15,7 +17,7 @@ from .methods.adamw import AdamW
 from .methods.muon import Muon
 
 
-def spectra(params: Iterable[Any], lr: float = 1e-3, *, threshold: float = 10.0, **options: Any) -> AdamW:
+def spectra(params: Iterable[Any], lr: float | Tensor = 1e-3, *, threshold: float = 10.0, **options: Any) -> AdamW:
     """SPECTRA as the paper runs it: AdamW whose update has its singular values softly clipped at a threshold.
 
     The threshold follows the learning rate from `threshold` at the one given here. `options` are AdamW's.
@@ -28,9 +30,9 @@ def spectra(params: Iterable[Any], lr: float = 1e-3, *, threshold: float = 10.0,
     return AdamW(params, lr, **{**options, "post": spectra_clip(lr, threshold)})
 
 
-def spectra_clip(lr: float, threshold: float = 10.0) -> Clip:
+def spectra_clip(lr: float | Tensor, threshold: float = 10.0) -> Clip:
     """SPECTRA's clip of the update, at `threshold` for this learning rate and following it."""
-    return Clip(soft_spectral_clip, FollowLR(Fixed(threshold), base_lr=lr))
+    return Clip(soft_spectral_clip, FollowLR(Fixed(threshold), base_lr=lr.item() if isinstance(lr, Tensor) else lr))
 
 
 def root(params: Iterable[Any], lr: float = 1e-3, *, q: float = 0.9, **options: Any) -> Muon:

@@ -17,15 +17,26 @@ from .batches import batches
 from .capture import checked_capture, count_step_, is_capturing
 from .clip_report import ClipReport, clip_report
 from .direction import Direction, materialize_all_, move_all_
+from .flattened import is_clipped, refuse_flat_pieces, refuse_flattened_since, vectors_of
 from .foreach import copy_all_, negate_all
-from .groups import COMMON, HALF, Group, check_group, clips, named
+from .groups import COMMON, HALF, Group, check_group, clips, named, refuse_meta, with_scalar_lr
 from .kernels.plan import FusedStep
 from .methods.method import Method, find_method
 from .stacked_clip import clip_all_
-from .stages import gradient, orthogonalize
+from .stages import gradient, orthogonalize, refuse_sparse
 from .state_dict import as_text, load_state_dict
 
 _SPENT = Direction(torch.empty(0))
+_MOMENTA = {"momentum", "betas"}  # the options that torch's schedulers cycle with `cycle_momentum`
+
+
+def _known_to_schedulers(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a step that sets `_opt_called` itself, so that no scheduler of torch replaces it on the optimizer.
+
+    The wrapper that a scheduler would put around it is a function that torch.compile refuses to trace.
+    """
+    vars(step)["_wrapped_by_lr_sched"] = True
+    return step
 
 
 class Staged(torch.optim.Optimizer):
@@ -44,16 +55,32 @@ class Staged(torch.optim.Optimizer):
     def __init__(self, params: Iterable[Any], defaults: Group | None = None):
         self._fused: dict[int, FusedStep] = {}
         self._on_cpu: dict[int, set[bool]] = {}  # whether a group's parameters lay on a CPU when last checked
+        self._vectors: dict[int, frozenset[int] | None] = {}  # ids of a group's vectors, where it has matrices, too
         own = {} if self.method is None else {**self.method.options(), "method": self.method}
         super().__init__(params, {**COMMON, **own, **(defaults or {})})
+        if any(_MOMENTA & group.keys() for group in self.param_groups) and not _MOMENTA & self.defaults.keys():
+            self.defaults["momentum"] = 0.0  # tells schedulers to cycle `momentum`, which every method understands
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what copies and pickles keep: torch's part, and the public attributes that a user or subclass set."""
+        public = [key for key in vars(self) if not key.startswith("_") and not callable(getattr(type(self), key, None))]
+        return {**{key: vars(self)[key] for key in public}, **super().__getstate__()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._fused, self._on_cpu = {}, {}
+        if "_vectors" not in vars(self):  # a copy; `load_state_dict` comes here, too
+            self._vectors = {number: vectors_of(group) for number, group in enumerate(self.param_groups)}
 
+    @_known_to_schedulers
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step; `closure`, if given, computes the loss and the gradients first."""
+        if not torch.compiler.is_compiling():
+            for number, group in enumerate(self.param_groups):
+                if (vectors := self._vectors.get(number)) is not None:
+                    refuse_flattened_since(group, number, vectors)
+        self._opt_called = True  # for schedulers, which warn where they are stepped first
         if torch.compiler.is_compiling() and any(group["fused"] for group in self.param_groups):
             return self._step_outside_the_compiler(closure)
         with checked_capture(self) if is_capturing() else contextlib.nullcontext():
@@ -71,15 +98,17 @@ class Staged(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
+            group["method"].follow_momentum_(group)
             count_step_(group)
         if not self._may_proceed():
             return loss
-        for number, group in enumerate(self.param_groups):
+        for number, group in enumerate(map(with_scalar_lr, self.param_groups)):
             method, params = group["method"], [p for p in group["params"] if p.grad is not None]
             for p in params:
                 method.check_shapes(p, self.state[p], group)
                 method.follow_device_(p, self.state[p])
             if group["fused"]:
+                refuse_meta(group, number)
                 self._check_again_if_moved(number, group, method)
                 params = self._fused_step(number, params, group, method)
             for batch in method.batches(params, group):
@@ -179,7 +208,10 @@ class Staged(torch.optim.Optimizer):
     def _may_proceed(self) -> bool:
         """Apply the policy for gradients that are not finite; tells whether this step is to be taken."""
         checked = [group for group in self.param_groups if group["nonfinite"] != "propagate"]
-        if are_finite([p.grad for group in checked for p in group["params"] if p.grad is not None]):
+        gradients = [(p.grad, group) for group in checked for p in group["params"] if p.grad is not None]
+        for g, group in gradients:
+            refuse_sparse(g, group)
+        if are_finite([g for g, _ in gradients]):
             return True
         for number, group in enumerate(self.param_groups):
             if group["nonfinite"] == "propagate":
@@ -215,19 +247,25 @@ class Staged(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: Group) -> None:
         """Add a group as torch does; one that names another method gets that method's defaults."""
-        method = find_method(param_group.get("method", self.defaults.get("method")))
+        given = param_group
+        method = find_method(given.get("method", self.defaults.get("method")))
         if method is not self.defaults.get("method"):
             param_group = {**COMMON, **method.options(), **param_group}
         super().add_param_group({**param_group, "method": method})
         group = self.param_groups[-1]
+        if "momentum" not in given and "momentum" not in method.options():
+            group.pop("momentum", None)  # the default is there for schedulers
         group["steps"] = torch.tensor(int(group["steps"]))  # its own, not the default's
         group["fused"] = bool(group["fused"]) and method.kernel is not None
         try:
             check_group(group, method)
+            if is_clipped(group):
+                refuse_flat_pieces(group["params"], group["clip_vectors"])
         except (ValueError, TypeError, RuntimeError):
             self.param_groups.pop()
             raise
-        self._on_cpu[len(self.param_groups) - 1] = {p.is_cpu for p in group["params"]}
+        number = len(self.param_groups) - 1
+        self._on_cpu[number], self._vectors[number] = {p.is_cpu for p in group["params"]}, vectors_of(group)
 
     def state_dict(self) -> dict[str, Any]:
         """Return torch's state dict with clips and methods as text: it loads under `torch.load(weights_only=True)`."""

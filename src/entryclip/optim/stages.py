@@ -26,9 +26,14 @@ def gradient(p: Tensor, group: Group) -> Tensor:
     """Return the parameter's gradient in the precision of its moments."""
     g = p.grad
     assert g is not None
+    refuse_sparse(g, group)
+    return g.float() if group["fp32_state"] and g.dtype in HALF else g
+
+
+def refuse_sparse(g: Tensor, group: Group) -> None:
+    """Raise torch's class of error where a gradient is sparse."""
     if g.is_sparse:
         raise RuntimeError(f"{group['method']} does not take sparse gradients: use torch.optim.SparseAdam for them")
-    return g.float() if group["fp32_state"] and g.dtype in HALF else g
 
 
 def apply_clip(

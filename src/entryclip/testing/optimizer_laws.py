@@ -2,7 +2,6 @@
 
 import copy
 import io
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,9 +10,8 @@ from torch import Tensor, nn
 from ..clip import Clip
 from ..operators import hard_clip
 from ..thresholds import Fixed
-
-Make = Callable[..., torch.optim.Optimizer]
-Parameters = list[nn.Parameter]
+from .optimizer_cases import Make, generator, give_gradients, parameters, same_future, tight, train
+from .torch_laws import TORCH_LAWS
 
 
 def check_optimizer(make: Make) -> None:
@@ -36,20 +34,22 @@ def check_optimizer(make: Make) -> None:
         _clips_the_gradient,
         _shows_an_overflow,
         _stands_still_at_zero,
+        *TORCH_LAWS,
     ):
         try:
             check(make)
-        except AssertionError as error:
+        except Exception as error:
             law = check.__name__.strip("_").replace("_", " ")
+            case = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
             raise AssertionError(
-                f"{getattr(make, '__name__', make)} broke a law: an optimizer {law}. {error}"
+                f"{getattr(make, '__name__', make)} broke a law: an optimizer {law}. {case}"
             ) from error
 
 
 def _reads_gradients_only(make: Make) -> None:
-    params = _parameters()
-    optimizer = make(params, lr=0.1, post=_tight())
-    _give_gradients(params, 0)
+    params = parameters()
+    optimizer = make(params, lr=0.1, post=tight())
+    give_gradients(params, 0)
     before = [(p.grad, p.grad.clone()) for p in params if p.grad is not None]
     optimizer.step()
     for p, (grad, value) in zip(params, before, strict=True):
@@ -58,9 +58,9 @@ def _reads_gradients_only(make: Make) -> None:
 
 
 def _leaves_parameters_without_gradient_alone(make: Make) -> None:
-    params = _parameters()
+    params = parameters()
     optimizer = make(params, lr=0.1, weight_decay=0.5)
-    _give_gradients(params, 0)
+    give_gradients(params, 0)
     params[0].grad = None
     before = params[0].detach().clone()
     optimizer.step()
@@ -69,9 +69,9 @@ def _leaves_parameters_without_gradient_alone(make: Make) -> None:
 
 def _takes_every_layout(make: Make) -> None:
     shapes = [(4, 5), (3, 4, 4), (0, 3), (1, 1)]
-    params = [nn.Parameter(torch.randn(shape, generator=_generator(1))) for shape in shapes]
-    params.append(nn.Parameter(torch.randn(6, 4, generator=_generator(2)).T))
-    _give_gradients(params, 0)
+    params = [nn.Parameter(torch.randn(shape, generator=generator(1))) for shape in shapes]
+    params.append(nn.Parameter(torch.randn(6, 4, generator=generator(2)).T))
+    give_gradients(params, 0)
     plain = [nn.Parameter(p.detach().clone().contiguous()) for p in params]
     for p, twin in zip(params, plain, strict=True):
         twin.grad = None if p.grad is None else p.grad.clone().contiguous()
@@ -82,9 +82,9 @@ def _takes_every_layout(make: Make) -> None:
 
 
 def _goes_on_from_a_checkpoint(make: Make) -> None:
-    params = _parameters()
+    params = parameters()
     optimizer = make(params, lr=0.1)
-    _train(optimizer, params, 0, 3)
+    train(optimizer, params, 0, 3)
     file = io.BytesIO()
     torch.save([optimizer.state_dict(), [p.detach() for p in params]], file)
     file.seek(0)
@@ -92,19 +92,19 @@ def _goes_on_from_a_checkpoint(make: Make) -> None:
     others = [nn.Parameter(w) for w in weights]
     resumed = make(others, lr=0.7)
     resumed.load_state_dict(state)
-    _same_future(optimizer, params, resumed, others, "a checkpoint")
+    same_future(optimizer, params, resumed, others, "a checkpoint")
 
 
 def _goes_on_as_a_copy(make: Make) -> None:
-    params = _parameters()
+    params = parameters()
     optimizer = make(params, lr=0.1)
-    _train(optimizer, params, 0, 3)
+    train(optimizer, params, 0, 3)
     twin = copy.deepcopy(optimizer)
-    _same_future(optimizer, params, twin, [p for group in twin.param_groups for p in group["params"]], "a copy")
+    same_future(optimizer, params, twin, [p for group in twin.param_groups for p in group["params"]], "a copy")
 
 
 def _calls_a_closure(make: Make) -> None:
-    (w, *_) = params = _parameters()
+    (w, *_) = params = parameters()
     optimizer = make(params, lr=0.1)
 
     def closure() -> float:
@@ -133,7 +133,7 @@ def _obeys_each_group(make: Make) -> None:
 
 def _clips_the_update_not_the_decay(make: Make) -> None:
     w = nn.Parameter(torch.ones(4, 4))
-    w.grad = torch.randn(4, 4, generator=_generator(0))
+    w.grad = torch.randn(4, 4, generator=generator(0))
     make([w], lr=0.1, weight_decay=0.5, post=Clip(hard_clip, Fixed(0.0))).step()
     assert torch.allclose(w, torch.full((4, 4), 0.95), atol=1e-6), "with the update clipped to 0 only the decay is left"
 
@@ -151,13 +151,13 @@ def _shows_an_overflow(make: Make) -> None:
     w = nn.Parameter(torch.ones(4, 4))
     w.grad = torch.ones(4, 4)
     w.grad[1, 2] = float("inf")
-    make([w], lr=0.1, post=_tight(), grad=_tight()).step()
+    make([w], lr=0.1, post=tight(), grad=tight()).step()
     assert not bool(torch.isfinite(w[1, 2])), "an infinite gradient vanished in the clip"
 
 
 def _stands_still_at_zero(make: Make) -> None:
     """Check a step with zero gradients at lr 0, which distributed checkpointing takes to make the state exist."""
-    params = _parameters()
+    params = parameters()
     optimizer = make(params, lr=0.0)
     for p in params:
         p.grad = torch.zeros_like(p)
@@ -168,38 +168,3 @@ def _stands_still_at_zero(make: Make) -> None:
     assert all(bool(torch.isfinite(v).all()) for v in values), (
         "the state is not finite after a step with zero gradients"
     )
-
-
-def _same_future(
-    one: torch.optim.Optimizer, params: Parameters, other: torch.optim.Optimizer, others: Parameters, what: str
-) -> None:
-    """Take three more steps with both optimizers, and compare their parameters to the bit."""
-    _train(one, params, 3, 6)
-    _train(other, others, 3, 6)
-    assert all(torch.equal(p, q) for p, q in zip(params, others, strict=True)), f"{what} does not go on to the bit"
-
-
-def _train(optimizer: torch.optim.Optimizer, params: Parameters, first: int, last: int) -> None:
-    for step in range(first, last):
-        _give_gradients(params, step)
-        optimizer.step()
-
-
-def _give_gradients(params: Parameters, seed: int) -> None:
-    g = _generator(seed)
-    for p in params:
-        p.grad = torch.randn(p.shape, generator=g)
-
-
-def _parameters() -> Parameters:
-    g = _generator(7)
-    return [nn.Parameter(torch.randn(shape, generator=g)) for shape in ((6, 5), (5, 6), (2, 4, 4))]
-
-
-def _generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def _tight() -> Clip:
-    """Return a clip that changes every entry of the parameters' updates."""
-    return Clip(hard_clip, Fixed(0.01))

@@ -20,8 +20,11 @@ def backend_for(device_type: str) -> type[Backend] | None:
 
 
 def load_backends(params: Iterable[Tensor]) -> None:
-    """Import the backends of these parameters' devices: what is missing is said now, and not in the first step."""
-    for device_type in sorted({p.device.type for p in params}):
+    """Import the backends of these parameters' devices: what is missing is said now, and not in the first step.
+
+    Parameters on meta have no device yet.
+    """
+    for device_type in sorted({p.device.type for p in params if not p.is_meta}):
         backend_for(device_type)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...clip import Clip
 from ..finite import propagated
-from ..groups import Group, ParameterState, layout_of
+from ..groups import Group, ParameterState, check_number, layout_of
 from ..kernels.plan import FusedStep
 from ..staged import Staged
 from .method import Method, chosen, defaults_of, register
@@ -28,8 +28,7 @@ class AdaMuonMethod(MuonMethod):
 
     def check(self, group: Group) -> None:
         super().check(group)
-        if not 0 <= group["beta2"] < 1 or not group["eps"] >= 0:
-            raise ValueError(f"beta2 must be in [0, 1) and eps >= 0, got {group['beta2']} and {group['eps']}")
+        check_number("beta2", group["beta2"], below=1)
 
     def sign(self, m: Tensor, group: Group) -> Tensor:
         return super().sign(propagated(torch.sign(m), m), group)  # torch.sign makes NaN 0 and inf 1

@@ -11,8 +11,8 @@ from ...clip import Clip, smooth
 from ..bias_correction import bias_corrections
 from ..capture import place_counter_
 from ..direction import Direction
-from ..foreach import batchable
-from ..groups import Group, ParameterState, check_torch_flags, clips
+from ..foreach import batchable, number_of
+from ..groups import Group, ParameterState, check_number, check_torch_flags, clips
 from ..kernels.adamw import FusedAdamW
 from ..kernels.backends import load_backends
 from ..kernels.cpu import load_library
@@ -31,14 +31,20 @@ class AdamWMethod(Method):
         return defaults_of(AdamW.__init__)
 
     def check(self, group: Group) -> None:
-        if not all(0 <= beta < 1 for beta in group["betas"]):
-            raise ValueError(f"betas must be in [0, 1), got {group['betas']}")
-        if not group["eps"] >= 0:
-            raise ValueError(f"eps must be >= 0, got {group['eps']}")
+        group["betas"] = tuple(number_of(beta) for beta in group["betas"])  # of one-element tensors, as torch does it
+        if len(group["betas"]) != 2:
+            raise ValueError(f"betas must be two numbers in [0, 1), got {group['betas']}")
+        for beta in group["betas"]:
+            check_number("each of betas", beta, below=1)
+        check_number("eps", group["eps"])
         if group["fused"]:
             if any(p.is_cpu for p in group["params"]):
                 load_library()  # compiles here, not in the first step, and says so where there is no compiler
             load_backends(group["params"])
+
+    def follow_momentum_(self, group: Group) -> None:
+        if "momentum" in group:  # it is the first beta; a scheduler writes it anew at every step
+            group["betas"] = (group.pop("momentum"), group["betas"][1])
 
     def make_buffers_(self, w: Tensor, state: ParameterState, group: Group) -> None:
         place_counter_(state, w, group)

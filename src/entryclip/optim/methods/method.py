@@ -43,6 +43,9 @@ class Method(ABC):
     def check(self, group: Group) -> None:  # noqa: B027 - most have none
         """Raise where the method's own options make no sense."""
 
+    def follow_momentum_(self, group: Group) -> None:  # noqa: B027 - where `momentum` is an option there is nothing to do
+        """Take over the momentum that a scheduler (`cycle_momentum`) wrote into a group whose option is another one."""
+
     def make_buffers_(self, w: Tensor, state: ParameterState, group: Group) -> None:  # noqa: B027 - most have none
         """Make the buffers that `state` lacks."""
 

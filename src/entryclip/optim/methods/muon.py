@@ -17,7 +17,7 @@ from ...operators import global_clip
 from ..batches import CACHED_ENTRIES, DEVICE_ENTRIES, cut
 from ..direction import Direction
 from ..foreach import batchable
-from ..groups import Group, ParameterState, layout_of
+from ..groups import Group, ParameterState, check_number, layout_of
 from ..kernels.backends import load_backends
 from ..kernels.momentum import FusedMuon
 from ..kernels.plan import FusedStep
@@ -39,8 +39,8 @@ class MuonMethod(Method):
         return defaults_of(Muon.__init__)
 
     def check(self, group: Group) -> None:
-        if not 0 <= group["momentum"] < 1:
-            raise ValueError(f"momentum must be in [0, 1), got {group['momentum']}")
+        check_number("momentum", group["momentum"], below=1)
+        check_number("eps", group["eps"])
         if group["adjust_lr_fn"] not in _SCALES:
             known = ", ".join(map(str, _SCALES))
             raise ValueError(f"adjust_lr_fn must be one of {known}, got {group['adjust_lr_fn']!r}")

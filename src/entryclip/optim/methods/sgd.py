@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ...arrays import is_number
 from ...clip import Clip
 from ..direction import Direction
 from ..foreach import batchable
-from ..groups import Group, ParameterState, check_torch_flags
+from ..groups import Group, ParameterState, check_number, check_torch_flags
 from ..kernels.backends import load_backends
 from ..kernels.momentum import FusedSGD
 from ..staged import Staged
@@ -28,8 +29,9 @@ class SGDMethod(Method):
         return defaults_of(SGD.__init__)
 
     def check(self, group: Group) -> None:
-        if group["momentum"] < 0:
-            raise ValueError(f"momentum must be >= 0, got {group['momentum']}")
+        check_number("momentum", group["momentum"])
+        if not is_number(group["dampening"]):
+            raise TypeError(f"dampening must be a number, got {group['dampening']!r}")
         if group["nesterov"] and (group["momentum"] <= 0 or group["dampening"] != 0):
             raise ValueError("nesterov needs a momentum above 0 and no dampening")
         if group["fused"]:
