@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: reproduce test test-all bench lint clean
+.PHONY: reproduce test test-all bench lint docs docs-serve release clean
 
 reproduce: .venv/.lab  ## every study of the paper in its quick version, and a report
 	$(BIN)/entryclip reproduce all --quick --stale recompute
@@ -22,11 +22,27 @@ lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+docs: .venv/.docs  ## the documentation site in out/site; a broken link or a missing page is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-serve: .venv/.docs  ## the site at http://127.0.0.1:8000, built again at every change
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --livereload
+
+release: .venv/.dev  ## wheel and sdist in dist, checked, and the wheel tried in a clean environment
+	rm -rf dist
+	$(BIN)/python -m pytest tests/test_release.py
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
+
 clean:
-	rm -rf .venv out
+	rm -rf .venv out dist
 
 .venv/.lab: pyproject.toml constraints.txt | .venv
 	$(PIP) --editable '.[lab,lm]'
+	@touch $@
+
+.venv/.docs: pyproject.toml constraints.txt | .venv
+	$(PIP) --editable '.[docs]'
 	@touch $@
 
 .venv/.dev: pyproject.toml constraints.txt | .venv

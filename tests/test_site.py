@@ -1,8 +1,9 @@
-"""The documentation site: it builds without a warning, documents every public name, and loads nothing from other hosts."""
+"""The documentation site builds without a warning, shows every public name, and loads nothing from other hosts."""
 
 import contextlib
-import functools
+import html
 import importlib
+import os
 import re
 import subprocess
 import sys
@@ -12,37 +13,31 @@ from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import browser
 import pytest
-from browser import PROGRAM, browse
 from filelock import FileLock
 
 ROOT = Path(__file__).parent.parent
 PUBLIC = ["", ".optim", ".noise", ".theory", ".diagnostics", ".testing", ".lab.lm"]
-INTEGRATIONS = [
-    path.stem
-    for path in (ROOT / "src" / "entryclip" / "integrations").iterdir()
-    if path.stem != "__init__" and (path.suffix == ".py" or (path / "__init__.py").exists())
-]
+INTEGRATIONS = sorted(
+    {path.stem for path in (ROOT / "src/entryclip/integrations").iterdir()} - {"__init__", "__pycache__"}
+)
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The site, built once for all processes of the tests."""
-    shared = tmp_path_factory.getbasetemp().parent if "PYTEST_XDIST_WORKER" in __import__("os").environ else None
-    folder = (shared or tmp_path_factory.mktemp("built")) / "site"
+    """The folder of the site, which is built once for all processes of the tests."""
+    parallel = "PYTEST_XDIST_WORKER" in os.environ
+    folder = (tmp_path_factory.getbasetemp().parent if parallel else tmp_path_factory.mktemp("built")) / "site"
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
-            build(folder)
+            command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+            assert done.returncode == 0, done.stderr
     return folder
 
 
-def build(folder):
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-
-
-class Addresses(HTMLParser):
+class Tags(HTMLParser):
     """The ids of a page, and the addresses that a browser loads by itself."""
 
     def __init__(self, page):
@@ -53,7 +48,8 @@ class Addresses(HTMLParser):
     def handle_starttag(self, tag, attrs):
         found = dict(attrs)
         self.ids.add(found.get("id"))
-        if tag in ("script", "img", "iframe", "source") or (tag == "link" and found.get("rel") in ("stylesheet", "icon")):
+        styles = tag == "link" and found.get("rel") in ("stylesheet", "icon")
+        if styles or tag in ("script", "img", "iframe"):
             self.loaded.add(found.get("src") or found.get("href") or "")
 
 
@@ -61,44 +57,33 @@ def pages(site):
     return sorted(site.rglob("*.html"))
 
 
-def documented(site):
-    return set().union(*(Addresses(page).ids for page in pages(site / "reference")))
+def words(text):
+    return re.sub(r"\s+", " ", re.sub(r"[`*]", "", text))
+
+
+def reference(site):
+    """The ids of all pages of the reference, and their text."""
+    found = pages(site / "reference")
+    text = "".join(re.sub(r"<[^>]*>", "", page.read_text()) for page in found)
+    return set().union(*(Tags(page).ids for page in found)), words(html.unescape(text))
 
 
 @pytest.mark.parametrize("package", PUBLIC)
 def test_every_public_name_is_in_the_reference(site, package):
     module = importlib.import_module(f"entryclip{package}")
-    found = documented(site)
-    missing = [name for name in module.__all__ if not {f"{module.__name__}.{name}", anchor_of(module, name)} & found]
-    assert missing == [], f"add them to docs/reference: ::: {module.__name__}.NAME"
-
-
-def anchor_of(module, name):
-    """The anchor of a name that is also a module's, as `optim.build` is: there the reference names the function in it."""
-    return f"{module.__name__}.{name}.{name}" if module.__name__ != "entryclip.diagnostics" else getattr(module, name).__module__ + f".{name}"
+    ids, text = reference(site)
+    for name in module.__all__:
+        # a function named like its module, as `optim.build`, is there by the path of its definition
+        paths = {f"{module.__name__}.{name}", f"{getattr(module, name).__module__}.{name}"}
+        assert paths & ids, f"{module.__name__}.{name} is missing in docs/reference"
+        summary = words(getattr(module, name).__doc__).strip()[:30]
+        assert summary in text, f"the docstring of {module.__name__}.{name} is not shown"
 
 
 @pytest.mark.parametrize("module", INTEGRATIONS)
 def test_every_integration_is_in_the_reference(site, module):
-    assert any(str(found).startswith(f"entryclip.integrations.{module}.") for found in documented(site))
-
-
-def test_pages_load_nothing_from_other_hosts(site):
-    assert len(pages(site)) > 25
-    for page in pages(site):
-        loaded = Addresses(page).loaded
-        assert loaded, page
-        assert [address for address in loaded if re.match(r"(https?:)?//", address)] == [], page
-
-
-def test_figures_and_linked_files_are_on_the_site(site):
-    for page in pages(site):
-        for address in Addresses(page).loaded:
-            target = (page.parent / address.split("?")[0]).resolve()
-            assert target.is_file() or address.startswith(("/", "data:")), f"{page.name}: {address}"
-    assert 'src="results/regression/speedup.svg"' in (site / "regression.html").read_text()
-    assert "CONTRIBUTING.html#a-new-study" in (site / "studies.html").read_text()
-    assert (site / "CONTRIBUTING.html").is_file()
+    ids, _ = reference(site)
+    assert any(str(found).startswith(f"entryclip.integrations.{module}.") for found in ids)
 
 
 def test_arguments_are_a_list_and_examples_are_code(site):
@@ -107,17 +92,71 @@ def test_arguments_are_a_list_and_examples_are_code(site):
     assert "<blockquote>" not in page
 
 
+def test_all_that_pages_load_is_on_the_site(site):
+    assert len(pages(site)) > 25
+    for page in pages(site):
+        for address in Tags(page).loaded - {""}:
+            assert not re.match(r"(https?:)?//", address), f"{page.name} loads {address}"
+            found = site / address[1:] if address.startswith("/") else page.parent / address
+            assert address.startswith("/entryclip/") or found.is_file(), f"{page.name} loads {address}"
+
+
+def test_links_out_of_docs_lead_somewhere_on_the_site(site):
+    assert 'src="results/regression/speedup.svg"' in (site / "regression.html").read_text()
+    assert 'href="CONTRIBUTING.html#a-new-study"' in (site / "studies.html").read_text()
+    assert 'href="auto.html"' in (site / "CHANGELOG.html").read_text()
+    assert 'id="a-new-study"' in (site / "CONTRIBUTING.html").read_text()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """A server of files that writes no log."""
+
+    def log_message(self, *_):
+        pass
+
+
 @contextlib.contextmanager
 def served(folder):
-    handler = functools.partial(SimpleHTTPRequestHandler, directory=folder)
-    handler.log_message = lambda *_: None
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Quiet", (SimpleHTTPRequestHandler,), {
-        "__init__": lambda self, *a, **k: SimpleHTTPRequestHandler.__init__(self, *a, directory=folder, **k),
-        "log_message": lambda self, *a: None,
-    }))
+    """The address of a server of the site: a browser searches only a site that is served."""
+
+    def handler(*args):
+        return Quiet(*args, directory=folder)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()
+
+
+class Address(str):
+    """An address, with what `Page.open` asks of a path."""
+
+    def as_uri(self):
+        return str(self)
+
+
+@pytest.mark.skipif(browser.PROGRAM is None, reason="no Chromium")
+def test_in_a_browser(site, tmp_path):
+    with served(site) as home, browser.browse(tmp_path) as page:
+        page.call("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=True)
+        for name in ("index", "regression", "reference/optim"):
+            page.open(Address(f"{home}/{name}.html"), dark=True)
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390, f"{name} is wider than a phone"
+            assert page.evaluate("document.body.dataset.mdColorScheme") == "slate"
+        page.call("Emulation.setDeviceMetricsOverride", width=1400, height=900, deviceScaleFactor=1, mobile=False)
+        page.open(Address(f"{home}/index.html?q=smooth_shrinkage"))
+        assert page.evaluate("document.body.dataset.mdColorScheme") == "default"
+        results = (
+            "[...document.querySelectorAll('.md-search-result__link')].map(link => link.getAttribute('href')).join()"
+        )
+        until = time.monotonic() + 60
+        while "reference/operators.html" not in page.evaluate(results):
+            assert time.monotonic() < until, f"the search found {page.evaluate(results)!r}"
+            time.sleep(0.2)
+        asked = page.requested()
+        assert asked
+        assert {address.split("/")[2] for address in asked if address.startswith("http")} == {home.split("/")[2]}
+        assert page.errors == []

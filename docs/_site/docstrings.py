@@ -15,7 +15,9 @@ class PlainDocstrings(griffe.Extension):
     """Rewrites each docstring once, when its object has been read."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
-        """Replace the text of an object's docstring by Markdown."""
+        """Replace the text of an object's docstring by Markdown; a module's goes, the page has its own introduction."""
+        if obj.is_module:
+            obj.docstring = None
         if obj.docstring is not None:
             obj.docstring.value = to_markdown(obj.docstring.value)
 

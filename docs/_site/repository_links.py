@@ -1,8 +1,8 @@
 """A hook of mkdocs: the pages link to each other as files of the repository, and the site follows these links.
 
-A page under docs/ may link to a file outside of it, such as a figure in `../results/`. On the site, docs/ is the root, and every file
-that a page links to stands at its path in the repository: `../results/spike/spike.svg` becomes `results/spike/spike.svg`. A linked Python
-file becomes a page that shows its code.
+A page under docs/ may link to a file outside of it, such as a figure in `../results/`. On the site, docs/ is the root,
+and every file that a page links to stands at its path in the repository: `../results/spike/spike.svg` becomes
+`results/spike/spike.svg`. A linked Python file becomes a page that shows its code.
 """
 
 import os
