@@ -61,6 +61,7 @@ def words(text):
     return re.sub(r"\s+", " ", re.sub(r"[`*]", "", text))
 
 
+@pytest.fixture(scope="module")
 def reference(site):
     """The ids of all pages of the reference, and their text."""
     found = pages(site / "reference")
@@ -69,9 +70,9 @@ def reference(site):
 
 
 @pytest.mark.parametrize("package", PUBLIC)
-def test_every_public_name_is_in_the_reference(site, package):
+def test_every_public_name_is_in_the_reference(reference, package):
     module = importlib.import_module(f"entryclip{package}")
-    ids, text = reference(site)
+    ids, text = reference
     for name in module.__all__:
         # a function named like its module, as `optim.build`, is there by the path of its definition
         paths = {f"{module.__name__}.{name}", f"{getattr(module, name).__module__}.{name}"}
@@ -81,8 +82,8 @@ def test_every_public_name_is_in_the_reference(site, package):
 
 
 @pytest.mark.parametrize("module", INTEGRATIONS)
-def test_every_integration_is_in_the_reference(site, module):
-    ids, _ = reference(site)
+def test_every_integration_is_in_the_reference(reference, module):
+    ids, _ = reference
     assert any(str(found).startswith(f"entryclip.integrations.{module}.") for found in ids)
 
 
@@ -138,6 +139,9 @@ class Address(str):
         return str(self)
 
 
+FOUND = "[...document.querySelectorAll('.md-search-result__link')].map(link => link.getAttribute('href')).join()"
+
+
 @pytest.mark.skipif(browser.PROGRAM is None, reason="no Chromium")
 def test_in_a_browser(site, tmp_path):
     with served(site) as home, browser.browse(tmp_path) as page:
@@ -149,14 +153,10 @@ def test_in_a_browser(site, tmp_path):
         page.call("Emulation.setDeviceMetricsOverride", width=1400, height=900, deviceScaleFactor=1, mobile=False)
         page.open(Address(f"{home}/index.html?q=smooth_shrinkage"))
         assert page.evaluate("document.body.dataset.mdColorScheme") == "default"
-        results = (
-            "[...document.querySelectorAll('.md-search-result__link')].map(link => link.getAttribute('href')).join()"
-        )
         until = time.monotonic() + 60
-        while "reference/operators.html" not in page.evaluate(results):
-            assert time.monotonic() < until, f"the search found {page.evaluate(results)!r}"
+        while "reference/operators.html" not in page.evaluate(FOUND):
+            assert time.monotonic() < until, f"the search found {page.evaluate(FOUND)!r}"
             time.sleep(0.2)
-        asked = page.requested()
-        assert asked
-        assert {address.split("/")[2] for address in asked if address.startswith("http")} == {home.split("/")[2]}
+        hosts = {address.split("/")[2] for address in page.requested() if address.startswith("http")}
+        assert hosts == {home.removeprefix("http://")}
         assert page.errors == []

@@ -1,6 +1,6 @@
 """An extension of Griffe: the docstrings of this package, which are plain text, as Markdown.
 
-Two things in them mean something else in Markdown: arguments in two columns become a list, and examples a block of code.
+Two things in them mean something else in Markdown: arguments in two columns become a list, examples a block of code.
 """
 
 import re
