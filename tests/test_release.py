@@ -41,6 +41,10 @@ def test_the_packages(dist):
     files = zipfile.ZipFile(wheel).namelist()
     assert {"entryclip/py.typed", "entryclip/optim/kernels/adamw.c"} <= set(files)
     assert {name.split("/")[0] for name in files} == {"entryclip", f"entryclip-{entryclip.__version__}.dist-info"}
+    described = zipfile.ZipFile(wheel).read(next(name for name in files if name.endswith("METADATA"))).decode()
+    links = re.findall(r"\]\(([^)]+)\)", described)
+    assert f"{PROJECT['urls']['Repository']}/blob/main/docs/tutorial.md" in links
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []  # relative ones lead nowhere there
     with tarfile.open(sdist) as archive:
         top = {name.split("/")[1] for name in archive.getnames()}
     assert {"src", "tests", "docs", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff"} <= top
@@ -90,6 +94,7 @@ def test_version_and_addresses_agree():
     assert f"## {entryclip.__version__}" in (ROOT / "CHANGELOG.md").read_text()
     urls = PROJECT["urls"]
     assert citation["repository-code"] == urls["Repository"]
+    assert f"{urls['Repository']}/blob/main/" in (ROOT / "pyproject.toml").read_text()
     assert f"Repository: {urls['Repository']}\n" in site
     assert f"site_url: {urls['Documentation']}\n" in site
     assert urls["Paper"] == citation["references"][0]["url"]
