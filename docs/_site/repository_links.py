@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
+from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
@@ -71,9 +71,9 @@ def _is_code(uri: str) -> bool:
 
 
 def _outside(uri: str, config: MkDocsConfig) -> File:
-    """Return a file of the site that is read from outside docs/."""
+    """Return a file of the site that is read from outside docs/; a page of code is reached by links alone."""
     source = _source(uri)
     if not _is_code(uri):
         return File.generated(config, uri, abs_src_path=str(source))
     content = f"# {source.name}\n\n```python\n{source.read_text(encoding='utf-8')}```\n"
-    return File.generated(config, uri, content=content)
+    return File.generated(config, uri, content=content, inclusion=InclusionLevel.NOT_IN_NAV)
