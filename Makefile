@@ -26,7 +26,7 @@ docs: .venv/.docs  ## the documentation site in out/site; a broken link or a mis
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 docs-serve: .venv/.docs  ## the site at http://127.0.0.1:8000, built again at every change
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --livereload
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 release: .venv/.dev  ## wheel and sdist in dist, checked, and the wheel tried in a clean environment
 	rm -rf dist

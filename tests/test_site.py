@@ -3,7 +3,7 @@
 import ast
 import contextlib
 import html
-import importlib
+import importlib.util
 import os
 import re
 import subprocess
@@ -100,6 +100,17 @@ def defined(path):
     if path.parent != INTEGRATIONS or path.stem == "__init__":
         return []  # a part of an integration: its package says what is public
     return [node.name for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name[0] != "_"]
+
+
+def test_plain_docstrings_become_markdown():
+    found = importlib.util.spec_from_file_location("docstrings", ROOT / "docs" / "_site" / "docstrings.py")
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    text = "Clip x.\n\nx    any array\n     of numbers\ny    another\n\n    x -> y    a formula\n\n>>> 1 + 1\n2"
+    assert module.to_markdown(text) == (
+        "Clip x.\n\n- **`x`** any array of numbers\n- **`y`** another\n\n    x -> y    a formula\n\n"
+        "```pycon\n>>> 1 + 1\n2\n```"
+    )
 
 
 def test_arguments_are_a_list_and_examples_are_code(site):

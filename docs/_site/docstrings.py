@@ -23,18 +23,7 @@ class PlainDocstrings(griffe.Extension):
 
 
 def to_markdown(text: str) -> str:
-    """Return a plain docstring as Markdown.
-
-    >>> print(to_markdown("Clip x.\\n\\nx    any array\\n     of numbers\\n\\n>>> 1 + 1\\n2"))
-    Clip x.
-    <BLANKLINE>
-    - **`x`** any array of numbers
-    <BLANKLINE>
-    ```pycon
-    >>> 1 + 1
-    2
-    ```
-    """
+    """Return a plain docstring as Markdown."""
     blocks = re.split(r"\n[ \t]*\n", text.strip("\n"))
     return "\n\n".join(_block(block.split("\n")) for block in blocks)
 
