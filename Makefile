@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 # Every file is checked against its hash; torch and triton, whose builds differ between machines, come by version alone.
 LOCKED := $(BIN)/python -m pip install --quiet --require-hashes --no-deps --requirement
 
-.PHONY: reproduce test test-all fuzz lowest bench lint lock licences sbom clean
+.PHONY: reproduce test test-all fuzz lowest bench lint docs docs-serve release lock licences sbom clean
 
 reproduce: .venv/.lab  ## every study of the paper in its quick version, and a report
 	$(BIN)/entryclip reproduce all --quick --stale recompute
@@ -31,6 +31,19 @@ lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+docs: .venv/.docs  ## the documentation site in out/site; a broken link or a missing page is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-serve: .venv/.docs  ## the site at http://127.0.0.1:8000, built again at every change
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+release: .venv/.dev  ## wheel and sdist in dist, checked, and the wheel tried in a clean environment
+	rm -rf dist
+	$(BIN)/python -m pytest tests/test_release.py
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/python .ci/sbom.py dist/sbom.cdx.json
+
 lock: .venv/.dev  ## the lock files, after a change of constraints.txt
 	$(BIN)/python .ci/lock.py
 
@@ -41,11 +54,15 @@ sbom: .venv/.dev  ## the bill of materials that goes with a release
 	$(BIN)/python .ci/sbom.py out/sbom.cdx.json
 
 clean:
-	rm -rf .venv .venv-lowest out
+	rm -rf .venv .venv-lowest out dist
 
 .venv/.lab: pyproject.toml constraints.txt .ci/lab.lock | .venv
 	$(LOCKED) .ci/lab.lock
 	$(PIP) --editable '.[lab,lm]'
+	@touch $@
+
+.venv/.docs: pyproject.toml constraints.txt | .venv
+	$(PIP) --editable '.[docs]'
 	@touch $@
 
 .venv/.dev: pyproject.toml constraints.txt .ci/dev.lock | .venv

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ belo
     from .quantiles.quantile import quantile_abs
     from .thresholds import Fixed, FollowLR, Quantile, Running, Scale
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Auto",
