@@ -1,6 +1,6 @@
 """Figures inside the page: SVG with unique ids, colours for a light and a dark page, and nothing that could run.
 
-A heatmap is an image, which looks the same on both pages. Text on it must do so too: its `gid` begins with `KEEP`.
+A heatmap is an image, the same on both pages. Text on it must be so too: its `gid` begins with `KEEP_COLOURS`.
 Only elements, attributes and properties known to be harmless come through; the rest is dropped.
 """
 
@@ -9,9 +9,9 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
+from ..engine.figure_ids import KEEP_COLOURS
 from ..engine.schema import BadFile, open_regular
 
-KEEP = "keep-colours"  # what the id of a group begins with whose colours are the same on a light and a dark page
 SVG, XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
 ELEMENTS = re.compile(
     "svg|g|defs|path|clipPath|rect|circle|line|polyline|polygon|use|image|text|tspan|linearGradient|stop|marker"
@@ -69,7 +69,7 @@ def in_the_dark(colour: str) -> str:
 
 def _copy(element: ElementTree.Element, prefix: str, colours: set[str] | None) -> ElementTree.Element:
     """Copy an element without what is not known to be harmless; without `colours`, its colours stay as they are."""
-    kept_group = element.get("id", "").startswith(KEEP)
+    kept_group = element.get("id", "").startswith(KEEP_COLOURS)
     colours = None if kept_group else colours
     clean = ElementTree.Element(element.tag.removeprefix(SVG))
     for name, value in element.attrib.items():
