@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 CAPTIONS = {
     "convergence": "The average that each theorem bounds, over growing runs: points with bars are the median and the "
     "range over seeds, solid lines the theorem, dash-dotted lines (exact lemma) the same with the exact bias and "
-    "variance, the dotted line the value at the start. Post-clipping: the mean of the squared Frobenius norm over K iterations; "
-    "pre-clipping: the mean nuclear norm over T iterations with N samples each.",
+    "variance, the dotted line the value at the start. Post-clipping: the mean of the squared Frobenius norm over K "
+    "iterations; pre-clipping: the mean nuclear norm over T iterations with N samples each.",
 }
 BATCH_COLOURS = ("#e0a04f", RED, "#6b1f57")
 
