@@ -45,7 +45,7 @@ def write_page(results: Path) -> Page:
         loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined
     )
     script = (HERE / "page.js").read_text()
-    figures = [figure for each in (*sections, *([runs] if runs else [])) for figure in each.figures]
+    figures = [figure for section in sections for figure in section.figures] + (runs.figures if runs else [])
     text = environment.get_template("page.html.j2").render(
         sections=sections,
         damaged=[printable(line) for line in damaged],
