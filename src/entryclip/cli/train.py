@@ -49,13 +49,19 @@ def _changes() -> Any:
 def _option(name: str, text: str, kind: Any) -> Any:
     """Describe an option by its text, its choices, and the value that it has in every preset unless given."""
     words, _, default = text.partition(" (default: ")
-    own = [part for part in get_args(kind) or (kind,) if part is not type(None)]
-    placeholder = {"int": "N", "float": "X", "method": "METHOD"}.get(
-        name if kind is str else own[0].__name__, "PATTERN"
-    )
-    if get_origin(kind) is Literal or kind is bool:
-        placeholder = "{" + ",".join(map(str, get_args(kind) or (True, False))) + "}"
-    return arg(metavar=placeholder, help=words, help_behavior_hint=f"(default: {_defaults(name, default.rstrip(')'))})")
+    hint = f"(default: {_defaults(name, default.rstrip(')'))})"
+    return arg(metavar=_placeholder(name, kind), help=words, help_behavior_hint=hint)
+
+
+def _placeholder(name: str, kind: Any) -> str:
+    """Return what the help shows for an option's value: its choices, N for a whole number, X for another."""
+    if get_origin(kind) is Literal:
+        return "{" + ",".join(get_args(kind)) + "}"
+    if kind is bool:
+        return "{True,False}"
+    if kind is str:
+        return {"method": "METHOD"}.get(name, "PATTERN")
+    return "N" if kind is int else "X"
 
 
 def _defaults(name: str, unset: str) -> str:
