@@ -16,21 +16,26 @@ def options(monkeypatch, capsys):
     with pytest.raises(SystemExit) as end:
         main(["train", "--help"])
     assert end.value.code == 0
-    printed = capsys.readouterr().out
-    lines = re.findall(r"(--[\w-]+)(.*(?:\n\W*│\s{10,}[^-].*)*)", printed)
-    return {name: " ".join(text.replace("│", " ").split()) for name, text in lines}
+    found = {}
+    for line in (line.strip("│| ") for line in capsys.readouterr().out.splitlines()):
+        if line.startswith("--"):
+            name, _, line = line.partition(" ")
+            found[name] = ""
+        if found:
+            found[name] = f"{found[name]} {line}".strip()
+    return {name: " ".join(text.split()) for name, text in found.items()}
 
 
 def test_every_setting_has_a_text_its_choices_and_its_real_default(options):
     for field in dataclasses.fields(Settings):
         text = options["--" + field.name.replace("_", "-")]
         assert "None" not in text
-        assert re.search(r"[a-z]{3,} .*\(default: [^)]+\)", text), text
-    assert "N number of optimizer steps (default: 500; paper 1770; snapshot 1770; quick 60)" in options["--steps"]
+        assert re.search(r" [a-z]\w+.*\(default: [^)]+\)", text), text
+    assert "N number of optimizer steps (default: 500; paper: 1770; snapshot: 1770; quick: 60)" in options["--steps"]
     assert "{paper,small,tiny}" in options["--model"]
     assert "{linear,wsd,constant}" in options["--schedule"]
-    assert "(default: the paper's for the method; quick 0.01)" in options["--lr"]
-    assert "(default: post-smooth; snapshot snapshot)" in options["--method"]
+    assert "(default: the paper's for the method; quick: 0.01)" in options["--lr"]
+    assert "(default: post-smooth; snapshot: snapshot)" in options["--method"]
     assert "FOLDER the folder of shards" in options["--data"]
 
 

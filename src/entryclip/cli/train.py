@@ -68,7 +68,7 @@ def _defaults(name: str, unset: str) -> str:
     """Say the default of an option, and the presets in which it is another; `unset` says what None means."""
     values = {preset: getattr(make(), name) for preset, make in PRESETS.items()}
     shown = {preset: unset if value is None else str(value) for preset, value in values.items()}
-    others = [f"{preset} {value}" for preset, value in shown.items() if value != shown["small"]]
+    others = [f"{preset}: {value}" for preset, value in shown.items() if value != shown["small"]]
     return "; ".join([shown["small"], *others])
 
 
