@@ -66,13 +66,13 @@ class Comparison(NamedTuple):
 
 
 def is_run(folder: Path) -> bool:
-    """Whether `entryclip train` has written to this folder: rows, and a record that has settings."""
-    if not (folder / "rows.jsonl").exists() or not (folder / "record.json").exists():
-        return (folder / "rows.jsonl").exists() and (folder / "checkpoints").is_dir()
+    """Whether `entryclip train` has written to this folder: rows, and a record with settings, or else checkpoints."""
+    if not (folder / "rows.jsonl").exists():
+        return False
     try:
         found = read_json(folder / "record.json", _AGAIN)
     except (BadFile, OSError):
-        return False
+        return (folder / "checkpoints").is_dir()
     return isinstance(found, dict) and "settings" in found
 
 
