@@ -178,7 +178,8 @@ def show(found: "Report") -> None:
     from ..diagnostics.probe.legend import explain_columns, largest_entries
     from ..diagnostics.probe.text_table import HEADINGS, NARROW, aligned
 
-    console, headings = Console(), HEADINGS
+    console = Console()
+    headings: tuple[str, ...] = HEADINGS
     if console.is_terminal and max(map(len, aligned(found.matrices).splitlines())) > console.width:
         headings = NARROW
     entries = largest_entries(found.matrices)

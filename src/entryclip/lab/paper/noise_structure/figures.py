@@ -63,8 +63,8 @@ def _real(rows: Sequence[Row]) -> "Figure":
         ratios.hist(values, bins=np.geomspace(1e-5, 1e5, 31).tolist(), color="#1f5fa8", alpha=0.8)
         ratios.axvline(found["r_hat"][0], color="#c8352b", lw=1.8, label="median")
         ratios.set(xscale="log", xlabel="R-hat, k = 1", ylabel="samples")
-        for axis, place in ((marginal, "lower left"), (ratios, "upper right")):
-            axis.legend(frameon=False, fontsize=8, loc=place)
+        marginal.legend(frameon=False, fontsize=8, loc="lower left")
+        ratios.legend(frameon=False, fontsize=8, loc="upper right")
     return figure
 
 
