@@ -4,6 +4,7 @@ import contextlib
 import io
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,12 @@ def anchors(page):
     """The anchors that GitHub makes of a page's headings."""
     titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
+
+
+def test_the_readme_names_every_extra():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = re.findall(r"^\| `(\w+)` \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert set(project["optional-dependencies"]) <= set(named)
 
 
 def test_the_readmes_tree_is_the_real_one():

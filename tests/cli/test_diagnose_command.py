@@ -1,8 +1,10 @@
 import json
+import re
 
 import pytest
 
 from entryclip.cli import main
+from entryclip.diagnostics.probe.text_table import HEADINGS
 
 FILE = """
 import torch
@@ -35,6 +37,21 @@ three = 3
 def nothing():
     return Model(), loss
 
+def broken():
+    return Model(), lambda model, batch: model.absent(batch), range(44)
+
+def number():
+    return Model(), lambda model, batch: 3.0, range(44)
+
+def detached():
+    return Model(), lambda model, batch: loss(model, batch).detach(), range(44)
+
+def several():
+    return Model(), lambda model, batch: model.gaussian[0], range(44)
+
+def failing():
+    raise KeyError("weights")
+
 def no_model():
     return 1, loss, range(44)
 
@@ -61,6 +78,9 @@ def test_a_table_rows_and_a_section_of_the_report(source, tmp_path, capsys):
     assert "none: no spikes" in gaussian
     assert "19 of 19" in spiky
     assert "1 of 2 matrices call for entry-wise clipping" in printed
+    assert re.search(r"^  spiky: sample \d+, row \d+, column \d+: \d+% of sigma_1, \S+ times the scale$", printed, re.M)
+    for heading in HEADINGS:
+        assert re.search(rf"^{re.escape(heading)}: \w", printed, re.M)
     folder = out / "diagnoses" / "model-make"
     assert printed.endswith(f"rows: {folder}/rows.jsonl\nreport: {out}/report.html\n")
     rows = {row["matrix"]: row for row in map(json.loads, (folder / "rows.jsonl").read_text().splitlines())}
@@ -96,6 +116,12 @@ def test_names_are_shown_as_text(source, tmp_path, capsys):
         ("model.py:three", "has no function three"),
         ("model.py:nothing", "must return model, loss and batches, got a tuple of 2"),
         ("model.py:no_model", "must return a torch module among the three, got int"),
+        ("model.py:broken", "the loss of"),
+        ("model.py:broken", "raised AttributeError (module.py, line"),
+        ("model.py:number", "must return one number as a tensor with its graph, got float: return the loss itself"),
+        ("model.py:detached", "got a tensor of shape () without a graph"),
+        ("model.py:several", "got a tensor of shape (40,): return"),
+        ("model.py:failing", "raised KeyError (model.py, line"),
         ("model.py:no_batches", "must return batches to iterate over among the three, got int"),
     ],
 )

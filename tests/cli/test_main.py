@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import entryclip
 from entryclip.cli import extras, main
 from entryclip.lab import paper
 
@@ -62,7 +63,6 @@ def test_python_m_and_help():
         ("jinja2", ["report"], "report needs jinja2: pip install 'entryclip[lab]'"),
         ("tokenizers", ["train"], "train needs tokenizers: pip install 'entryclip[lm]'"),
         ("tiktoken", ["data", "prepare"], "data needs tiktoken: pip install 'entryclip[lm]'"),
-        ("tyro", ["--help"], f"the commands {COMMANDS} need more packages: pip install 'entryclip[lab]'"),
         ("rich", [], f"the commands {COMMANDS} need more packages: pip install 'entryclip[lab]'"),
     ],
 )
@@ -70,6 +70,25 @@ def test_without_an_extra_a_command_names_it_in_one_line(monkeypatch, capsys, ab
     monkeypatch.setitem(sys.modules, absent, None)
     assert main(arguments) == 2
     assert capsys.readouterr().err == f"entryclip: {line}\n"
+
+
+@pytest.mark.parametrize("option", ["--help", "-h", "--version"])
+def test_help_and_version_need_no_extras(monkeypatch, capsys, option):
+    for package in ("tyro", "rich", "tokenizers"):
+        monkeypatch.setitem(sys.modules, package, None)
+    assert main([option]) == 0
+    printed = capsys.readouterr().out
+    if option == "--version":
+        assert printed == f"entryclip {entryclip.__version__}\n"
+    else:
+        for command, needed in extras.EXTRAS.items():
+            assert re.search(rf"^  {command} .*\[{','.join(needed)}\]$", printed, re.MULTILINE)
+        assert "not installed: pip install 'entryclip[lab,lm]'" in printed
+
+
+def test_the_overview_is_of_all_commands_and_says_when_nothing_is_missing():
+    assert extras.SUMMARIES.keys() == extras.EXTRAS.keys()
+    assert "all of them are installed" in extras.overview()
 
 
 def test_commands_of_the_lab_do_not_need_the_packages_of_the_language_model(monkeypatch, tmp_path, capsys):

@@ -7,8 +7,9 @@ import shlex
 import sys
 from collections.abc import Sequence
 
+from .. import __version__
 from ..lab.engine.printable import printable
-from .extras import missing, with_remedy
+from .extras import missing, overview, with_remedy
 from .stopping import Stopped, Stops
 from .terminal import fail
 
@@ -20,6 +21,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     128 + n a stop by signal n. Without arguments it runs the command line of this process, which then has to end.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] in (["--help"], ["-h"], ["--version"]):
+        sys.stdout.write(f"entryclip {__version__}\n" if given[0] == "--version" else f"{overview()}\n")
+        return 0
     again = shlex.join(["entryclip", *given])
     message = f"stopped; what is finished is kept, and the same command goes on: {again}"
     with Stops(f"entryclip: {printable(message)}", until_exit=arguments is None) as stops:

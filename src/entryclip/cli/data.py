@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import arg
 
-from .options import Folder
+from .options import Folder, OptionalFolder
+from .progress_lines import ProgressLines
 from .terminal import say
 
 if TYPE_CHECKING:
     from ..lab.lm.data.manifest import DataProgress, Manifest
 
 Shards = Annotated[int, arg(metavar="N")]
+HeldOut = Annotated[tuple[Path, ...], arg(metavar="FILE", help_behavior_hint="")]
 Revision = Annotated[str, arg(metavar="COMMIT")]
 
 
@@ -25,7 +27,8 @@ def prepare(
     tokenizer: str = "bpe:4096",
     val_every: int = 50,
     shard_tokens: int = 100_000_000,
-    gpt2_files: Path | None = None,
+    held_out: HeldOut = (),
+    gpt2_files: OptionalFolder = None,
 ) -> int:
     """Turn text into shards of tokens: the same text gives the same bytes.
 
@@ -36,15 +39,16 @@ def prepare(
             of Python's standard library
         out: the folder for the shards and their manifest
         tokenizer: gpt2, bpe:N (trained on the text) or bytes
-        val_every: one document of so many is for validation
+        val_every: one document of so many is for validation; not used with --held-out
         shard_tokens: tokens per shard
+        held_out: texts or folders for validation alone, in place of every N-th document; may be given several times
         gpt2_files: the folder of encoder.json and vocab.bpe, where tiktoken cannot fetch them
     """
     from ..lab.lm.data.prepare import prepare as run
 
     sized = partial(run, val_every=val_every, shard_tokens=shard_tokens)
     with _progress() as progress:
-        manifest = sized(files, out, tokenizer=tokenizer, gpt2_files=gpt2_files, progress=progress)
+        manifest = sized(files, out, tokenizer=tokenizer, held_out=held_out, gpt2_files=gpt2_files, progress=progress)
     return _summarize(out, manifest)
 
 
@@ -68,13 +72,21 @@ def fineweb(*, out: Folder, shards: Shards = 10, revision: Revision = "") -> int
 
 @contextmanager
 def _progress() -> Iterator["DataProgress"]:
-    """Show a bar with what is being done, bytes done and bytes in all."""
+    """Show what is being done, bytes done and bytes in all: as a bar, or by a line now and then without a terminal."""
+    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn()
-    with Progress(*columns, transient=True) as bar:
+    terminal, lines = Console().is_terminal, ProgressLines()
+    with Progress(*columns, transient=True, disable=not terminal) as bar:
         task = bar.add_task("", total=None)
-        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
+
+        def progress(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total)
+            if not terminal:
+                lines(lambda: f"{what}: {done / 1e6:,.1f} of {total / 1e6:,.1f} MB")
+
+        yield progress
 
 
 def _summarize(out: Path, manifest: "Manifest") -> int:

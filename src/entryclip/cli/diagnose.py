@@ -3,6 +3,7 @@
 import importlib.util
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from tyro.conf import arg
 
-from .options import Folder
-from .report import report as write_report
+from .options import Folder, OptionalFolder
+from .report import write_report
 from .terminal import say
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ class Subject(NamedTuple):
 def diagnose(
     source: Source = "",
     /,
-    checkpoint: Folder | None = None,
-    data: Folder | None = None,
+    checkpoint: OptionalFolder = None,
+    data: OptionalFolder = None,
     where: Patterns = (),
     directions: Count = 8,
     samples: Count = 64,
@@ -102,7 +103,7 @@ def from_file(source: str) -> Subject:
     make = getattr(_import_file(path), function, None)
     if not callable(make):
         raise ValueError(f"{path} has no function {function}")
-    made = make()
+    made = _named_errors(make, source)()
     if not isinstance(made, tuple) or len(made) != 3:
         raise ValueError(f"{source} must return model, loss and batches, got {_kind(made)}")
     model, loss, batches = made
@@ -113,7 +114,42 @@ def from_file(source: str) -> Subject:
     ):
         if not good:
             raise ValueError(f"{source} must return {what} among the three, got {_kind(value)}")
-    return Subject(model, loss, batches)
+    return Subject(model, _checked_loss(loss, source), batches)
+
+
+def _checked_loss(loss: Callable[[Any, Any], Any], source: str) -> "Callable[[Any, Any], Tensor]":
+    """Return the loss, with its errors and whatever else than one number with a graph as one line that names it."""
+    from torch import Tensor
+
+    named = _named_errors(loss, f"the loss of {source}")
+
+    def checked(model: Any, batch: Any) -> Tensor:
+        value = named(model, batch)
+        if isinstance(value, Tensor) and value.numel() == 1 and value.requires_grad:
+            return value
+        got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else _kind(value)
+        got += " without a graph" if isinstance(value, Tensor) and not value.requires_grad else ""
+        raise ValueError(
+            f"the loss of {source} must return one number as a tensor with its graph, got {got}: "
+            "return the loss itself, as cross_entropy(...).mean(), without .item() or .detach()"
+        )
+
+    return checked
+
+
+def _named_errors(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Return the function, with any error of it as one line that names it, the error and where it was raised."""
+
+    def called(*arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            words = " ".join(str(error).split()) or "no message"
+            where = f"{Path(place.filename).name}, line {place.lineno}"
+            raise ValueError(f"{name} raised {type(error).__name__} ({where}): {words}") from error
+
+    return called
 
 
 def _kind(value: object) -> str:
@@ -136,15 +172,20 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def show(found: "Report") -> None:
-    """Print the table, with fewer columns where the terminal is narrow, and the answer."""
+    """Print the table (narrower in a narrow terminal), what its columns mean, the largest entries and the answer."""
     from rich.console import Console
 
-    from ..diagnostics.probe.text_table import NARROW, aligned
+    from ..diagnostics.probe.legend import explain_columns, largest_entries
+    from ..diagnostics.probe.text_table import HEADINGS, NARROW, aligned
 
-    console, table = Console(), aligned(found.matrices)
-    if console.is_terminal and max(map(len, table.splitlines())) > console.width:
-        table = aligned(found.matrices, NARROW)
-    for line in [*table.splitlines(), *found.summary()]:
+    console = Console()
+    headings: tuple[str, ...] = HEADINGS
+    if console.is_terminal and max(map(len, aligned(found.matrices).splitlines())) > console.width:
+        headings = NARROW
+    entries = largest_entries(found.matrices)
+    lines = [*aligned(found.matrices, headings).splitlines(), "", *explain_columns(headings), ""]
+    lines += ["the entries that stand out most:", *(f"  {each}" for each in entries), ""] if entries else []
+    for line in [*lines, *found.summary()]:
         say(line)
 
 

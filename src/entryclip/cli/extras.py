@@ -19,6 +19,16 @@ EXTRAS = {
     "report": ("lab",),
     "data": ("lab", "lm"),
 }
+SUMMARIES = {  # what `entryclip --help` says of each command, which needs none of the packages
+    "reproduce": "run a study of the paper: rows, figures, claims and a page",
+    "sweep": "run a study for every combination of values of its config",
+    "train": "train a language model by one of the paper's methods",
+    "diagnose": "measure the gradient noise of your model: does it call for clipping?",
+    "theory": "print what the four convergence theorems say",
+    "bench": "prove the optimizers right on this machine, and time them",
+    "report": "write one page about a folder of results, or compare training runs",
+    "data": "make token shards from text (prepare), or download them (fineweb)",
+}
 
 
 def missing(command: str) -> str | None:
@@ -34,6 +44,24 @@ def missing(command: str) -> str | None:
         return f"the commands {', '.join(EXTRAS)} need more packages: {install}"
     absent = ", ".join(package for extra in extras for package in _absent(extra))
     return f"{command} needs {absent}: {install}"
+
+
+def overview() -> str:
+    """Return the text of `entryclip --help`: every command, the extras it needs, and what is not installed."""
+    lines = [f"  {name:<10}  {SUMMARIES[name]:<70}  [{','.join(EXTRAS[name])}]" for name in EXTRAS]
+    absent = [extra for extra in PACKAGES if any(_absent(extra))]
+    install = f"not installed: pip install 'entryclip[{','.join(absent)}]'" if absent else "all of them are installed"
+    return "\n".join(
+        [
+            "usage: entryclip COMMAND [OPTIONS]     entryclip COMMAND --help     entryclip --version",
+            "",
+            "Entry-wise clipping of gradients: diagnose a model, run the paper's studies, train its language model.",
+            "",
+            *lines,
+            "",
+            f"In brackets: the extras of the package that a command needs; {install}.",
+        ]
+    )
 
 
 def with_remedy(error: ImportError) -> str:

@@ -12,7 +12,7 @@ from ..lab import paper
 from ..lab.engine.printable import printable
 from ..lab.engine.runner import Backend, OnStale
 from .options import ONE_PER_CORE, Folder, Jobs, Stale, StudyName
-from .report import report
+from .report import write_report
 from .terminal import check_choice, say
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def reproduce(
     _show_claims(out, there)
     if failed and not there:
         return 1  # there may be nothing to report on
-    return report(out) or bool(failed)
+    return write_report(out) or bool(failed)
 
 
 @_lists_studies
@@ -108,7 +108,7 @@ def sweep(
         folder, failed = run(study, values, out, options, backend=Backend(backend), cluster=cluster or None)
     _show_failures(failed)
     say(f"rows: {folder / 'rows.jsonl'}")
-    return report(out) or bool(failed)
+    return write_report(out) or bool(failed)
 
 
 @contextmanager

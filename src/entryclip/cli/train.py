@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
 from tyro.conf import arg
@@ -16,7 +16,8 @@ from ..lab.engine.allocator import keep_freed_memory
 from ..lab.engine.files import alone
 from ..lab.lm.train.settings import Settings
 from ..lab.lm.train.training_methods import TRAINING_METHODS
-from .options import Folder
+from .options import Folder, OptionalFolder
+from .progress_lines import ProgressLines
 from .terminal import check_choice, fail, say
 
 if TYPE_CHECKING:
@@ -38,12 +39,38 @@ def _changes() -> Any:
     helps["method"] = f"one of {', '.join(TRAINING_METHODS)}"
     kinds = get_type_hints(Settings)
     fields: list[Any] = [
-        (name, Annotated[kinds[name] | None, arg(help=helps.get(name, ""))], None)
+        (name, Annotated[kinds[name] | None, _option(name, helps[name], kinds[name])], None)
         for name in (field.name for field in dataclasses.fields(Settings))
         if name != "clip_where"
     ]
-    where = Annotated[tuple[str, ...], arg(metavar="PATTERN", help=helps["clip_where"])]  # may be given several times
+    where = Annotated[tuple[str, ...], _option("clip_where", helps["clip_where"], str)]  # may be given several times
     return dataclasses.make_dataclass("Changes", [*fields, ("clip_where", where, ())], frozen=True)
+
+
+def _option(name: str, text: str, kind: Any) -> Any:
+    """Describe an option by its text, its choices, and the value that it has in every preset unless given."""
+    words, _, default = text.partition(" (default: ")
+    hint = f"(default: {_defaults(name, default.rstrip(')'))})"
+    return arg(metavar=_placeholder(name, kind), help=words, help_behavior_hint=hint)
+
+
+def _placeholder(name: str, kind: Any) -> str:
+    """Return what the help shows for an option's value: its choices, N for a whole number, X for another."""
+    if get_origin(kind) is Literal:
+        return "{" + ",".join(get_args(kind)) + "}"
+    if kind is bool:
+        return "{True,False}"
+    if kind is str:
+        return {"method": "METHOD"}.get(name, "PATTERN")
+    return "N" if kind is int else "X"
+
+
+def _defaults(name: str, unset: str) -> str:
+    """Say the default of an option, and the presets in which it is another; `unset` says what None means."""
+    values = {preset: getattr(make(), name) for preset, make in PRESETS.items()}
+    shown = {preset: unset if value is None else str(value) for preset, value in values.items()}
+    others = [f"{preset}: {value}" for preset, value in shown.items() if value != shown["small"]]
+    return "; ".join([shown["small"], *others])
 
 
 Changes: Any = _changes()
@@ -53,13 +80,13 @@ def train(
     *,
     preset: Annotated[str, arg(metavar="{" + ",".join(PRESETS) + "}")] = "small",
     quick: bool = False,
-    data: Folder | None = None,
+    data: OptionalFolder = None,
     out: Folder = Path("out/train"),
-    save_every: int = 100,
-    keep: int = 2,
-    start_from: Folder | None = None,
+    save_every: Annotated[int, arg(metavar="N")] = 100,
+    keep: Annotated[int, arg(metavar="N")] = 2,
+    start_from: OptionalFolder = None,
     strategy: Annotated[str, arg(metavar="{ddp,fsdp}")] = "ddp",
-    timeout: float = 600,
+    timeout: Annotated[float, arg(metavar="SECONDS")] = 600,
     tensorboard: bool = False,
     stale: Annotated[str, arg(metavar="{refuse,keep}")] = "refuse",
     changes: Annotated[Changes, tyro.conf.OmitArgPrefixes] = Changes(),  # noqa: B008 - frozen
@@ -78,7 +105,7 @@ def train(
         strategy: under torchrun: ddp, or fsdp to shard the model over the processes
         timeout: seconds after which a process gives up waiting for one that is gone
         tensorboard: also write scalars to the folder tensorboard in --out
-        stale: whether to continue from a checkpoint of other code or package versions
+        stale: whether to continue from a checkpoint of other code or package versions: refuse or keep
         changes: settings that differ from the preset's
     """
     from ..lab.lm.train.distributed import connected_processes
@@ -142,7 +169,7 @@ def _default_data(settings: Settings) -> Path:
 
 @contextmanager
 def _progress(run: "Run", *, show: bool, tensorboard: bool) -> Iterator["StepCallback"]:
-    """Show a progress bar with the loss and tokens per second, and write scalars for TensorBoard."""
+    """Show the loss and tokens per second, as a bar or by a line now and then, and write scalars for TensorBoard."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -150,13 +177,17 @@ def _progress(run: "Run", *, show: bool, tensorboard: bool) -> Iterator["StepCal
 
     state = BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[what]}")
     writer = TensorBoardWriter(run) if tensorboard else None
-    with Progress(TextColumn("step"), *state, transient=True, disable=not (show and Console().is_terminal)) as bar:
+    terminal, lines = Console().is_terminal, ProgressLines()
+    with Progress(TextColumn("step"), *state, transient=True, disable=not (show and terminal)) as bar:
         task = bar.add_task("", total=run.settings.steps, completed=run.trainer.done, what="")
 
         def progress(trainer: "Trainer", loss: float) -> None:
             validation = f", validation {run.rows[-1]['val_loss']:.3f}" if run.rows else ""
             speed = f"{trainer.tokens / trainer.seconds:,.0f} tokens/s"
-            bar.update(task, completed=trainer.done, what=f"loss {loss:.3f}{validation}, {speed}")
+            what = f"loss {loss:.3f}{validation}, {speed}"
+            bar.update(task, completed=trainer.done, what=what)
+            if show and not terminal:
+                lines(lambda: f"step {trainer.done} of {run.settings.steps}: {what}")
             if writer is not None:
                 writer.step(loss)
 

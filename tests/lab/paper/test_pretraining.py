@@ -81,6 +81,27 @@ def test_intervals_widen_with_the_spread_and_cover_no_difference():
     assert covered >= 180  # 95 % expected: fewer than 180 with probability 1e-3
 
 
+def report_rows(method, finals):
+    """Rows of runs whose loss falls from 10 at once to 8.5 (9 without a clip), and to its final value in the end."""
+    middle = 9.5 if method == "adamw" else 8.5
+    return [
+        {"stage": "report", "method": method, "seed": seed, "tokens": tokens, "val_loss": loss, "seconds": 1.0}
+        for seed, final in enumerate(finals)
+        for tokens, loss in ((0, 10.0), (50, middle), (100, final))
+    ]
+
+
+@pytest.mark.parametrize(("finals", "holds"), [((8.4, 5.0), False), ((8.4, 8.41), True)])
+def test_a_saving_whose_loss_interval_spans_0_does_not_hold(finals, holds):
+    rows = report_rows("adamw", (9.0, 9.0)) + report_rows("post-smooth", finals)
+    found = curves(rows)
+    assert saving(found["adamw"], found["post-smooth"]).low > 0.5  # with any of the seeds
+    assert (difference(found["adamw"], found["post-smooth"]).high < 0) == holds
+    (claim,) = STUDY.claims(rows)
+    assert claim.claim.startswith("Smooth shrinkage saves tokens on AdamW")
+    assert claim.holds == holds
+
+
 def test_seeds_are_paired_by_number():
     base, other = made([0.0, 1.0, 2.0]), made([0.0, 1.0])
     assert difference(base, other).value == 0

@@ -1,5 +1,6 @@
 """Every study is a folder of one shape, whose rows depend on neither its figures nor its claims."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,12 @@ def test_folder(name):
 def test_rows_do_not_depend_on_figures_and_claims(name):
     files = source_files(*(Path(module.__file__) for module in paper.find(name).row_modules))
     assert not {"figures.py", "claims.py", "palette.py"} & {path.name for path in files}
+
+
+@pytest.mark.parametrize("name", paper.NAMES)
+def test_captions_are_words_and_not_labels(name):
+    for caption in paper.find(name).captions.values():
+        assert not re.search(r"\b(fig|tab|thm|eq|def|prop):|`", caption)
 
 
 def test_studies_are_imported_without_matplotlib():

@@ -59,6 +59,20 @@ def test_figures_are_drawn_in_light_and_dark(page, path):
     assert min(size for _, size in seen.values()) > 10_000  # more than an empty page
 
 
+@pytest.mark.parametrize("width", [390, 1200])
+def test_every_claim_is_visible_at_any_width(page, path, width):
+    page.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
+    try:
+        page.open(path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        cells = "[...document.querySelectorAll('table.claims tbody td')].map(c => c.getBoundingClientRect())"
+        assert page.evaluate(f"{cells}.every(b => b.height > 0 && b.left >= 0 && b.right <= {width})")
+        assert page.evaluate(f"{cells}.length") >= 4 * len(OPERATORS.captions)
+        assert page.evaluate("document.querySelector('table.claims').closest('.scroll')") is None
+    finally:
+        page.call("Emulation.clearDeviceMetricsOverride")
+
+
 def test_a_click_on_a_heading_sorts(page, path):
     page.open(path)
     values = f"[...{COLUMN}].map(r => r.cells[1].textContent)"

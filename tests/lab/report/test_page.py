@@ -14,6 +14,7 @@ from entryclip.lab.engine.files import write_sealed
 from entryclip.lab.engine.provenance import Provenance
 from entryclip.lab.engine.reproduce import Options, reproduce
 from entryclip.lab.engine.store import Record, save_record
+from entryclip.lab.engine.study import Claim
 from entryclip.lab.engine.sweep import sweep
 from entryclip.lab.paper import NAMES, find
 from entryclip.lab.report import write_page
@@ -45,7 +46,10 @@ def test_the_page_shows_what_is_there(results):
     for claim in OPERATORS.claims(list(OPERATORS.run_unit(OPERATORS.config(), {}))):
         assert claim.claim in page
     assert page.count("<svg") == page.count("<figure") == len(OPERATORS.captions)
-    assert "3 of 3 claims hold" in page
+    assert "3 of 3 claims of full studies hold" in page
+    assert "Quick results" not in page
+    for term in ("sigma_1", "R-hat", "alpha", "tau"):
+        assert f"<dt>{term}</dt>" in page
     assert "The first 200 of 2,404 rows" in page
     assert 'href="operators/rows.jsonl"' in page
     assert f"entryclip reproduce operators --out {results}<" in page
@@ -68,6 +72,19 @@ def test_the_command_on_the_page_asks_for_what_is_there(tmp_path, options, words
     save_record(tmp_path / "learning-rate", Record("learning-rate", config, "", Provenance({}), 1.0))
     page = write_page(tmp_path).path.read_text()
     assert f"<code>entryclip reproduce learning-rate{words} --out {tmp_path}</code>" in page
+
+
+def test_quick_results_say_so_and_link_the_full_ones(tmp_path):
+    config = dataclasses.asdict(LEARNING_RATE.configured(quick=True))
+    claim = Claim("it helps", "by 3 %", True)
+    save_record(tmp_path / "learning-rate", Record("learning-rate", config, "", Provenance({}), 1.0, claims=(claim,)))
+    page = write_page(tmp_path).path.read_text()
+    assert "<b>Quick results.</b> 1 of 1 sections come from a quick version" in page
+    assert "1 of 1 claims hold in quick versions" in page
+    assert "of full studies hold" not in page
+    assert page.count("olds (quick)") == 2  # in the table of all claims, and in the section
+    (link,) = re.findall(r'A quick version: it decides nothing. The full study: <a href="([^"]*)">docs/', page)
+    assert "entryclip reproduce learning-rate" in (tmp_path / link).resolve().read_text()
 
 
 def test_what_is_missing_is_named_with_its_command(results):
@@ -140,7 +157,7 @@ def test_bad_results_do_not_keep_the_others_from_the_page(results):
     page = write_page(results)
     assert page.damaged == [f"{bad / 'record.json'} is damaged: over must be an object, got 7: run the study again"]
     text = page.path.read_text()
-    assert "3 of 3 claims hold" in text
+    assert "3 of 3 claims of full studies hold" in text
     assert "Sweep of" not in text
 
 

@@ -53,3 +53,15 @@ def test_what_is_read_on_white_is_read_on_dark(colour):
     page = luminance(in_the_dark("#ffffff"))
     assert (luminance(in_the_dark(colour)) + 0.05) / (page + 0.05) >= 3
     assert re.fullmatch("#[0-9a-f]{6}", in_the_dark(colour))
+
+
+def test_what_stands_on_a_heatmap_keeps_its_colours(figure):
+    groups = '<g id="{}"><g style="fill: #ffffff"/><path style="stroke: #123456"/></g>'
+    text = f'<svg xmlns="http://www.w3.org/2000/svg">{groups.format("keep-colours-1")}{groups.format("text_2")}</svg>'
+    markup, colours = inline(figure(text), "p")
+    kept, recoloured = markup.split("p-text_2")
+    assert 'fill="#000000"' in kept  # matplotlib leaves out what is black
+    assert "fill:#ffffff" in kept
+    assert "stroke:#123456" in kept
+    assert "fill:var(--cffffff)" in recoloured
+    assert colours == {"#000000", "#ffffff", "#123456"}

@@ -30,6 +30,7 @@ LINES = {
     "global_clip": "dotted",
 }
 
+_GAP = 0.09  # inches around each panel, so that its labels do not touch those of its neighbours
 _STYLE: Any = {
     "font.size": 10,
     "axes.spines.top": False,
@@ -45,6 +46,7 @@ def panels(count: int, *, rows: int = 1, width: float = 4.2, height: float = 3.2
     """A figure with `rows` x `count` panels in the common style; the panels are listed row by row."""
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(width * count, height * rows), layout="constrained")
+        figure.get_layout_engine().set(w_pad=_GAP, h_pad=_GAP)  # type: ignore[union-attr, call-arg]
         axes = figure.subplots(rows, count, squeeze=False).ravel()
     return figure, list(axes)
 

@@ -22,6 +22,7 @@ from ..engine.grid import typed
 from ..engine.schema import BadFile, check, fields, listed, open_regular, require, text, whole
 from ..engine.store import Record, load_record, load_rows
 from ..engine.study import Study
+from .full_results import FullResults, find_full_results
 from .svg import inline
 from .tables import SHOWN, Table, make_table
 
@@ -59,6 +60,9 @@ class Section:
     preview: Table | None  # the first rows, where there are no tables
     rows: str  # a link
     count: int  # of rows
+    quick: bool = False  # whether the rows are of the small version, which decides nothing
+    full: FullResults | None = None  # where those of the full version are, if that is known
+    full_command: str = ""  # that makes the full version
 
 
 @dataclass(frozen=True)
@@ -116,8 +120,14 @@ def _reason(path: Path) -> str:
 
 def _study(results: Path, study: Study[Any]) -> Section:
     record = load_record(results / study.name)
-    command = _command("reproduce", study.name, *_settings(study, record.config), out=results)
-    return _section(results, results / study.name, record, study.title, command, study.captions)
+    settings = _settings(study, record.config)
+    command = _command("reproduce", study.name, *settings, out=results)
+    section = _section(results, results / study.name, record, study.title, command, study.captions)
+    full_command = shlex.join(["entryclip", "reproduce", study.name, "--out", f"{results}-full"])
+    quick = "--quick" in settings
+    return dataclasses.replace(
+        section, quick=quick, full=find_full_results(study.name, results) if quick else None, full_command=full_command
+    )
 
 
 def _settings(study: Study[Any], config: JsonObject) -> list[str]:
@@ -161,11 +171,12 @@ def _section(
             count = sum(1 for _ in lines)
         first = load_rows(folder, SHOWN)
         preview = make_table("", first, count) if first and not tables else None
-    figures = _figures(results, folder, captions)
+    figures = page_figures(results, folder, captions)
     return Section(_identifier(folder), title, command, record, figures, tables, preview, _link(results, rows), count)
 
 
-def _figures(results: Path, folder: Path, captions: Mapping[str, str]) -> list[PageFigure]:
+def page_figures(results: Path, folder: Path, captions: Mapping[str, str]) -> list[PageFigure]:
+    """The figures of a folder that have a caption and are there."""
     paths = {folder / f"{name}.svg": caption for name, caption in captions.items()}
     return [_figure(results, path, caption) for path, caption in paths.items() if path.exists()]
 

@@ -1,5 +1,6 @@
 """Figures inside the page: SVG with unique ids, colours for a light and a dark page, and nothing that could run.
 
+A heatmap is an image, the same on both pages. Text on it must be so too: its `gid` begins with `KEEP_COLOURS`.
 Only elements, attributes and properties known to be harmless come through; the rest is dropped.
 """
 
@@ -8,6 +9,7 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
+from ..engine.figure_ids import KEEP_COLOURS
 from ..engine.schema import BadFile, open_regular
 
 SVG, XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
@@ -65,11 +67,16 @@ def in_the_dark(colour: str) -> str:
     return "#" + "".join(f"{round(255 * part):02x}" for part in colorsys.hls_to_rgb(hue, light, saturation))
 
 
-def _copy(element: ElementTree.Element, prefix: str, colours: set[str]) -> ElementTree.Element:
+def _copy(element: ElementTree.Element, prefix: str, colours: set[str] | None) -> ElementTree.Element:
+    """Copy an element without what is not known to be harmless; without `colours`, its colours stay as they are."""
+    kept_group = element.get("id", "").startswith(KEEP_COLOURS)
+    colours = None if kept_group else colours
     clean = ElementTree.Element(element.tag.removeprefix(SVG))
     for name, value in element.attrib.items():
         if kept := _attribute(name, value, prefix, colours):
             clean.set(*kept)
+    if kept_group:
+        clean.set("fill", "#000000")  # matplotlib leaves black out, which would be the page's ink
     clean.text = element.text if clean.tag in ("text", "tspan") else None
     for child in element:
         if isinstance(child.tag, str) and child.tag.startswith(SVG) and ELEMENTS.fullmatch(child.tag.removeprefix(SVG)):
@@ -77,7 +84,7 @@ def _copy(element: ElementTree.Element, prefix: str, colours: set[str]) -> Eleme
     return clean
 
 
-def _attribute(name: str, value: str, prefix: str, colours: set[str]) -> tuple[str, str] | None:
+def _attribute(name: str, value: str, prefix: str, colours: set[str] | None) -> tuple[str, str] | None:
     if name in ("href", f"{XLINK}href"):
         inside = re.fullmatch(r"#[\w.-]+|data:image/png;base64,[\w+/=\s]*", value)
         return ("href", value.replace("#", f"#{prefix}-", 1)) if inside else None
@@ -89,12 +96,13 @@ def _attribute(name: str, value: str, prefix: str, colours: set[str]) -> tuple[s
     return (name, value.replace("url(#", f"url(#{prefix}-")) if harmless else None
 
 
-def _declarations(style: str, prefix: str, colours: set[str]) -> list[str]:
+def _declarations(style: str, prefix: str, colours: set[str] | None) -> list[str]:
     kept = []
     for declaration in style.split(";"):
         name, _, value = (part.strip() for part in declaration.partition(":"))
         if PROPERTIES.fullmatch(name) and _VALUE.fullmatch(value):
-            colours |= {found.lower() for found in _COLOUR.findall(value)}
-            value = _COLOUR.sub(lambda found: f"var({variable(found.group())})", value)
+            if colours is not None:
+                colours |= {found.lower() for found in _COLOUR.findall(value)}
+                value = _COLOUR.sub(lambda found: f"var({variable(found.group())})", value)
             kept.append(f"{name}:{value.replace('url(#', f'url(#{prefix}-')}")
     return kept

@@ -10,7 +10,7 @@ import pytest
 from entryclip.cli import main
 from entryclip.lab.lm.data.manifest import load_manifest
 from entryclip.lab.lm.data.prepare import prepare
-from entryclip.lab.lm.data.shards import Tokens
+from entryclip.lab.lm.data.shards import Tokens, read_shard
 from entryclip.lab.lm.data.tokenizer import bpe_tokenizer
 
 
@@ -207,3 +207,18 @@ def test_the_command(tmp_path, source, capsys):
 def test_a_folder_that_cannot_be_written(tmp_path, source):
     (tmp_path / "out").mkdir(mode=0o500)
     assert main(["data", "prepare", str(source), "--tokenizer", "bytes", "--out", str(tmp_path / "out")]) == 2
+
+
+def test_held_out_files_are_the_validation_data_alone(tmp_path):
+    (tmp_path / "in").mkdir()
+    for name, text in (("a", "aaaa"), ("b", "bbb"), ("c", "cc")):
+        (tmp_path / "in" / f"{name}.txt").write_text(text)
+    held = [tmp_path / "in" / "b.txt"]  # inside of the folder that is given, too
+    manifest = prepare([tmp_path / "in"], tmp_path / "out", tokenizer="bytes", held_out=held)
+    assert [(shard["split"], shard["tokens"]) for shard in manifest["shards"]] == [("val", 4), ("train", 5 + 3)]
+    assert read_shard(tmp_path / "out" / "val_000000.bin")[1:].tolist() == list(b"bbb")
+    assert prepare([tmp_path / "in"], tmp_path / "out", tokenizer="bytes", held_out=held) == manifest
+    with pytest.raises(ValueError, match="was prepared with held_out 1, now it is None: choose another --out"):
+        prepare([tmp_path / "in"], tmp_path / "out", tokenizer="bytes")
+    with pytest.raises(ValueError, match="every file is held out: give texts to train on"):
+        prepare(held, tmp_path / "new", tokenizer="bytes", held_out=[tmp_path / "in"])

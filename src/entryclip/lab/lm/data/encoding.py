@@ -107,9 +107,12 @@ class ShardEncoder:
                 yield np.concatenate([opening, tokens])
 
     def _texts(self, split: Split, what: str) -> Iterator[str]:
-        every = self.manifest["request"]["val_every"]
-        for index, (text, done) in enumerate(documents(self.sources)):
-            if (index % every == 0) == (split == "val"):
+        """Yield the documents of a split: of its own files where some are held out, else every n-th or the others."""
+        request = self.manifest["request"]
+        first, every = request.get("held_out"), request.get("val_every", 1)
+        mine = self.sources if first is None else self.sources[:first] if split == "val" else self.sources[first:]
+        for index, (text, done) in enumerate(documents(mine)):
+            if first is not None or (index % every == 0) == (split == "val"):
                 self.progress(what, done, self._total)
                 yield text
 

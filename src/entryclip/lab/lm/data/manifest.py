@@ -56,6 +56,7 @@ _REQUEST = fields(
     {
         "shard_tokens": whole(1, 2**31 - 1),
         "val_every": whole(2),
+        "held_out": whole(1),
         "dataset": text(),
         "revision": optional(text(COMMIT, "a commit, 40 hexadecimal digits")),
     },
@@ -97,8 +98,9 @@ class DataRequest(TypedDict):
     """The options that a folder was made with. Resuming with other options is refused."""
 
     tokenizer: str
-    shard_tokens: NotRequired[int]  # these two: of `prepare`
-    val_every: NotRequired[int]
+    shard_tokens: NotRequired[int]  # these three: of `prepare`
+    val_every: NotRequired[int]  # either this one
+    held_out: NotRequired[int]  # or this one: so many of the sources, the first ones, are for validation
     dataset: NotRequired[str]  # these two: of `fineweb`
     revision: NotRequired[str | None]
     sources: list[SourceRecord]

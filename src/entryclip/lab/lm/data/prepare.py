@@ -30,6 +30,7 @@ def prepare(
     tokenizer: str = "bpe:4096",
     shard_tokens: int = 100_000_000,
     val_every: int = 50,
+    held_out: Sequence[Path] = (),
     gpt2_files: Path | None = None,
     progress: DataProgress = lambda what, done, total: None,
 ) -> Manifest:
@@ -39,6 +40,7 @@ def prepare(
     tokenizer       gpt2, bpe:N (trained on the training documents, kept as `tokenizer.json`) or bytes
     shard_tokens    tokens per shard; the last shard of a split may have fewer
     val_every       every val_every-th document is for validation, beginning with the first
+    held_out        files and folders of text for validation alone; val_every is not used then
     gpt2_files      the folder of `encoder.json` and `vocab.bpe`, where tiktoken cannot fetch them
 
     >>> import tempfile
@@ -50,15 +52,16 @@ def prepare(
     """
     parse_name(tokenizer)
     _check_sizes(shard_tokens, val_every)
-    sources = find_sources(inputs)
+    validation = find_sources(held_out) if held_out else []
+    sources = [*validation, *_without(find_sources(inputs), validation)]
     check_is_folder(out)
     with alone(out / "manifest.json", "preparing"):
         request: DataRequest = {
             "tokenizer": tokenizer,
             "shard_tokens": shard_tokens,
-            "val_every": val_every,
             "sources": _source_records(sources, progress),
         }
+        request |= {"held_out": len(validation)} if held_out else {"val_every": val_every}
         manifest = _open_manifest(out, request)
         if not manifest["complete"]:
             encoder = ShardEncoder(out, sources, manifest, progress)
@@ -79,13 +82,22 @@ def _open_manifest(out: Path, request: DataRequest) -> Manifest:
     manifest = read_manifest(out)
     check_shards(out, manifest)
     before = manifest["request"]
-    for name, value in request.items():
-        if name != "sources" and (old := before.get(name)) != value:
+    for name in (*before, *request):
+        if name != "sources" and (old := before.get(name)) != (value := request.get(name)):
             raise ValueError(f"{out} was prepared with {name} {old}, now it is {value}: choose another --out")
     if before["sources"] != request["sources"]:
         changed = _first_changed(before["sources"], request["sources"])
         raise ValueError(f"{out} was prepared with other sources ({changed} has changed): choose another --out")
     return manifest
+
+
+def _without(sources: Sequence[Source], held_out: Sequence[Source]) -> list[Source]:
+    """Return the sources to train on: a file that is held out, though its folder was given, is not one of them."""
+    aside = {source.path.resolve() for source in held_out}
+    left = [source for source in sources if source.path.resolve() not in aside]
+    if not left:
+        raise ValueError("every file is held out: give texts to train on beside those of --held-out")
+    return left
 
 
 def _first_changed(old: Sequence[SourceRecord], new: Sequence[SourceRecord]) -> str:

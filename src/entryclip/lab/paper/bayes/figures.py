@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ...engine.figure_ids import KEEP_COLOURS
 from ...engine.study import Row
 from .claims import Excess, excess
 from .study import CurvePoint, EstimatorError
@@ -50,7 +51,8 @@ def _errors(errors: list[EstimatorError]) -> "Figure":
         for axis, values, name in ((left, hard, "hard clipping"), (middle, smooth, "smooth shrinkage")):
             _heat_map(axis, alphas, scales, values, EXCESS)
             axis.set_title(f"{name}, {note}")
-            axis.contour(scales, alphas, values, levels=[1.05], colors="white", linestyles="--", linewidths=1.2)
+            line = axis.contour(scales, alphas, values, levels=[1.05], colors="white", linestyles="--", linewidths=1.2)
+            line.set_gid(f"{KEEP_COLOURS}-{name.partition(' ')[0]}-{i}")  # white on the heatmap, also in the dark
         _heat_map(right, alphas, scales, smooth / hard, RATIO)
         right.set_title(f"smooth / hard, {note}")
     return figure

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 CAPTIONS = {
     "convergence": "The average that each theorem bounds, over growing runs: points with bars are the median and the "
-    "range over seeds, solid lines the theorem, dash-dotted lines the same lemma with the exact bias and variance, the "
-    "dotted line the value at the start. Post-clipping: the mean of the squared Frobenius norm over K iterations; "
-    "pre-clipping: the mean nuclear norm over T iterations with N samples each.",
+    "range over seeds, solid lines the theorem, dash-dotted lines (exact lemma) the same with the exact bias and "
+    "variance, the dotted line the value at the start. Post-clipping: the mean of the squared Frobenius norm over K "
+    "iterations; pre-clipping: the mean nuclear norm over T iterations with N samples each.",
 }
 BATCH_COLOURS = ("#e0a04f", RED, "#6b1f57")
 
@@ -42,7 +42,7 @@ def _plot_theorem(axis: "Axes", stage: str, runs: list[Descent]) -> None:
     batches = sorted({run.batch for run in runs})
     for batch, colour in zip(batches, itertools.cycle(BATCH_COLOURS if len(batches) > 1 else [RED]), strict=False):
         _plot_runs(axis, [run for run in runs if run.batch == batch], colour)
-    axis.axhline(float(np.median([run.start for run in runs])), color=GREY, ls=":", lw=1.2)
+    axis.axhline(float(np.median([run.start for run in runs])), color=GREY, ls=":", lw=1.2, label="at the start")
     axis.set(xscale="log", yscale="log", xlabel="iterations K" if stage == "post" else "iterations T")
     axis.set_ylabel(r"mean $\|G\|_F^2$" if stage == "post" else r"mean $\|G\|_*$")
     sizes = sorted({run.iterations for run in runs})
@@ -57,7 +57,7 @@ def _plot_runs(axis: "Axes", runs: list[Descent], colour: str) -> None:
     groups = [[run for run in runs if run.iterations == size] for size in sizes]
     note = f", N = {runs[0].batch}" if runs[0].stage == "pre" else ""
     axis.plot(sizes, [group[0].bound for group in groups], color=colour, lw=1.8, label="bound" + note)
-    axis.plot(sizes, [group[0].sharper for group in groups], color=colour, lw=1, ls="-.")
+    axis.plot(sizes, [group[0].sharper for group in groups], color=colour, lw=1, ls="-.", label="exact lemma" + note)
     middle = np.array([np.median([run.measured for run in group]) for group in groups])
     ends = np.array([[f(run.measured for run in group) for group in groups] for f in (min, max)])
     power, ratios = power_of_iterations(runs), [run.bound / run.measured for run in runs]

@@ -30,8 +30,8 @@ def figures(rows: Sequence[Row]) -> dict[str, "Figure"]:
     bias.set(xscale="log", yscale="log", xlabel="threshold", title=r"(a) relative bias $\rho$", ylim=(1e-4, 3))
     spread.set(xscale="log", yscale="log", xlabel="threshold", title="(b) variance")
     rate.set(xlabel=r"fraction $\alpha$", title="(c) rate / rate with exact values", ylim=(1, None))
-    bias.legend(frameon=False, fontsize=8, loc="upper right")
-    rate.legend(frameon=False, fontsize=8)
+    for axis in (bias, rate):
+        axis.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
     return {"looseness": figure}
 
 
@@ -48,6 +48,7 @@ def _plot_entries(bias: "Axes", spread: "Axes", operator: str, entries: list[Ent
         axis.plot(x, exact, color=colour, lw=1, label=f"{operator}, exact")
         for smallest in (entries[0].post_threshold, entries[0].pre_threshold):
             axis.axvline(smallest, color=colour, lw=0.8, ls=":")
+        axis.plot([], [], color=colour, lw=0.8, ls=":", label=f"{operator}, least thresholds")
 
 
 def _plot_rates(axis: "Axes", operator: str, rates: list[RateBounds]) -> None:

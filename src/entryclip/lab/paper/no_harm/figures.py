@@ -28,8 +28,8 @@ def figures(rows: Sequence[Row]) -> dict[str, "Figure"]:
     pairs = pairs_of(rows)
     figure, (axis,) = panels(1, width=7.0, height=1.2 + 0.6 * len(pairs))
     axis.axvline(0, color=INK, lw=0.8)
-    axis.axvline(MEAN_BOUND, color=BAND, lw=1.2, ls="--")
-    axis.axvline(UPPER_BOUND, color=BAND, lw=1.2, ls=":")
+    axis.axvline(MEAN_BOUND, color=BAND, lw=1.2, ls="--", label="bound of the mean")
+    axis.axvline(UPPER_BOUND, color=BAND, lw=1.2, ls=":", label="bound of the interval")
     for y, (method, each) in enumerate(pairs.items()):
         colour, differences = METHOD_LOOKS[method]["color"], each.differences
         for x, a, b in zip(differences, each.clipped, each.plain, strict=True):
@@ -44,4 +44,5 @@ def figures(rows: Sequence[Row]) -> dict[str, "Figure"]:
         axis.plot([found.value], [y], "D", ms=6, color=colour)
     axis.set_yticks(range(len(pairs)), [METHOD_NAMES[method] for method in pairs])
     axis.set(ylim=(len(pairs) - 0.5, -0.5), xlabel="final loss less that without a clip, nats")
+    axis.legend(frameon=False, fontsize=8, ncols=2, loc="lower right", bbox_to_anchor=(1, 1), borderpad=0)
     return {"no_harm": figure}

@@ -49,10 +49,13 @@ def _marginals(summaries: list[ModelSummary], bins: list[MarginalBin]) -> "Figur
         mine = [each for each in bins if each.model == summary.model and each.density > 0]
         x, density = np.array([(each.x, each.density) for each in mine]).T
         axis.fill_between(x, density, 1e-9, color=BLUE, alpha=0.6, step="mid")
-        axis.plot(normal, np.exp(-(normal**2) / 2) / math.sqrt(2 * math.pi), color=INK, ls=":", lw=1.2)
+        axis.plot(
+            normal, np.exp(-(normal**2) / 2) / math.sqrt(2 * math.pi), color=INK, ls=":", lw=1.2, label="Gaussian"
+        )
         axis.set(yscale="log", ylim=(1e-8, 2), xlim=(-12, 12), title=summary.model)
         axis.set_xlabel("entry / standard deviation")
     axes[0].set_ylabel("density")
+    axes[-1].legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
 
 
@@ -90,12 +93,13 @@ def _localization(summaries: list[ModelSummary], draws: list[NoiseDraw]) -> "Fig
     bins = np.geomspace(1e-3, 1e6, 37).tolist()
     for axis, summary in zip(axes, summaries, strict=True):
         values = [each.normalized for each in draws if each.model == summary.model]
-        axis.axvspan(summary.band_low, summary.band_high, color=BAND, alpha=0.4, lw=0)
+        axis.axvspan(summary.band_low, summary.band_high, color=BAND, alpha=0.4, lw=0, label="Gaussian, 95 %")
         axis.hist(np.clip(values, 1e-3, 1e6), bins, color=BLUE, alpha=0.6)
-        axis.axvline(summary.median, color=RED, lw=1.8)
+        axis.axvline(summary.median, color=RED, lw=1.8, label="median")
         axis.set(xscale="log", xlabel=r"$\hat R$", xlim=(1e-3, 1e6))
         axis.set_title(f"{summary.model}\nmedian {summary.median:.3g}", fontsize=10)
     axes[0].set_ylabel("draws")
+    axes[-1].legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
 
 
@@ -113,7 +117,9 @@ def _rates(medians: list[LocalizationMedians]) -> "Figure":
             axis.plot(x, theory * y[-1] / theory[-1], color=colour, ls=":", lw=3, alpha=0.4)
             axis.plot(*_sizes_and(quantity, random), color=colour, ls="--", marker="o", ms=3, lw=1.4)
         axis.set(xscale="log", yscale="log", xlabel="$mn$", title=title)
-    axes[0].legend(frameon=False, loc="lower left")
+    for line, width, words in (("-", 1.4, "flat u, v"), ("--", 1.4, "random u, v"), (":", 3, "the paper's rate")):
+        axes[-1].plot([], [], color=INK, ls=line, lw=width, label=words)
+    axes[-1].legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
 
 

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CAPTIONS = {
-    "real": "One matrix at three stages of training (the real column of the paper's figure `fig:noise_models`). Above: "
+    "real": "One matrix at three stages of training: the real column of the paper's figure of noise models. Above: "
     "its noise entries in units of the sample's scale; dotted: Gaussian. Middle: largest entry against sigma_1, both "
     "over their medians, one point per sample. Below: R-hat of the samples, its median (line), and the 95 % band of "
     "that median for Gaussian noise (grey).",
     "r_hat": "Median R-hat of the noise of every hidden matrix along the k-th direction of the gradient, at three "
-    "stages (the paper's `fig:r_hat`). Grey: the 95 % band of Gaussian noise.",
-    "corr": "Spearman's rho of max |E| and sigma_1(E) for every hidden matrix (the paper's `fig:corr`), with 95 % "
+    "stages, as in the paper's figure of R-hat. Grey: the 95 % band of Gaussian noise.",
+    "corr": "Spearman's rho of max |E| and sigma_1(E) for every hidden matrix, as in the paper, with 95 % "
     "intervals at the last stage. Above: as they are. Below: in units of each sample's scale, where samples of "
     "different size no longer make a correlation; grey: where Gaussian noise lies (95 %).",
-    "hill": "Hill's tail index over the number of largest entries it is taken from (the paper's `fig:hill`), a line "
+    "hill": "Hill's tail index over the number of largest entries it is taken from, as in the paper, a line "
     "for each matrix of a kind. Lower is heavier.",
     "where": "Final validation loss with a clip on some of the hidden matrices less that without, from the same "
     "weights on the same batches: seeds (dots), their mean and 95 % interval.",
@@ -59,10 +59,12 @@ def _real(rows: Sequence[Row]) -> "Figure":
         _scatter(scatter, row)
         scatter.set_title(f"rho {found['spearman']:.2f}, in units of the scale {found['relative']:.2f}", fontsize=9)
         values = np.clip(row["r_hat"], 1e-5, 1e5)
-        ratios.axvspan(found["low"][0], found["high"][0], color="#bbbbbb", lw=0)
+        ratios.axvspan(found["low"][0], found["high"][0], color="#bbbbbb", lw=0, label="Gaussian, 95 %")
         ratios.hist(values, bins=np.geomspace(1e-5, 1e5, 31).tolist(), color="#1f5fa8", alpha=0.8)
-        ratios.axvline(found["r_hat"][0], color="#c8352b", lw=1.8)
+        ratios.axvline(found["r_hat"][0], color="#c8352b", lw=1.8, label="median")
         ratios.set(xscale="log", xlabel="R-hat, k = 1", ylabel="samples")
+        marginal.legend(frameon=False, fontsize=8, loc="lower left")
+        ratios.legend(frameon=False, fontsize=8, loc="upper right")
     return figure
 
 
@@ -75,7 +77,7 @@ def _marginal(axis: "Axes", row: Row) -> None:
     middle = np.sqrt(edges[:-1] * edges[1:])
     axis.step(middle[density > 0], density[density > 0], where="mid", color="#1f5fa8", lw=1.5)
     gaussian = 2 * np.exp(-(middle**2) / 2) / math.sqrt(2 * math.pi)
-    axis.plot(middle, gaussian, color="#111111", ls=":", lw=1.2)
+    axis.plot(middle, gaussian, color="#111111", ls=":", lw=1.2, label="Gaussian")
     axis.set(xscale="log", yscale="log", xlabel="|E| / scale of the sample", ylabel="density")
     axis.set_ylim(density[density > 0].min() / 3, 3)
 

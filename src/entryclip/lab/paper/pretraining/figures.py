@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CAPTIONS = {
-    "nano-gpt-result": "Validation loss against tokens, mean over seeds (the paper's figure `fig:nano_gpt_result`). "
+    "nano-gpt-result": "Validation loss against tokens, mean over seeds: the paper's main figure. "
     "Dashed: the final loss of the method without clipping. A speedup is the tokens of that method over the tokens "
     "with which another reaches its final loss, over the seeds that both have; below, the curve of one with fewer "
     "seeds is moved to the dashed level of them all.",
     "lr-sweep": "Final validation loss of every run of the tuning, by learning rate of the hidden matrices (the "
-    "paper's figure `fig:lr_sweep`); these runs may be shorter than the reported ones. Crosses: other levels.",
+    "paper's learning-rate sweep); these runs may be shorter than the reported ones. Crosses: other levels.",
 }
 _FAMILIES = {"post-clipping": POST, "pre-clipping": PRE}
 _ROOM = 0.4  # for the legend, above the curves
@@ -62,8 +62,8 @@ def _enlarge(axis: "Axes", there: dict[str, Curves], baseline: Curves | None) ->
         late += [float(loss) for loss in curve[each.tokens >= 0.8e6 * end] if math.isfinite(loss)]
     if baseline is not None:
         level = float(baseline.final.mean())
-        axis.axhline(level, color="#111111", lw=0.8, ls=(0, (6, 3)))
-        axis.annotate(rf"$\ell_0$ = {level:.3f}", (0.8 * end, level), (3, 3), textcoords="offset points", fontsize=8)
+        label = f"without clipping, in the end: {level:.3f}"
+        axis.axhline(level, color="#111111", lw=0.8, ls=(0, (6, 3)), label=label)
     low = min(late, default=0.0)
     high = min(max(late, default=1.0), low + 0.4)
     room = 0.05 * (high - low) + 1e-3

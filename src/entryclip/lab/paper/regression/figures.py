@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 _ALGORITHMS = {"post": "Gradient descent", "pre": "Spectral gradient descent"}
 CAPTIONS = {
     "speedup": "How many times lower the loss ends with entry-wise clipping than without, each at its best learning "
-    "rate and threshold (fig:synthetic_result): nothing to gain at alpha = 0, for gradient descent orders of magnitude "
+    "rate and threshold: nothing to gain at alpha = 0, for gradient descent orders of magnitude "
     "from .01 on.",
     **{
-        f"{stage}_d{d}": f"{name}, d = {d} (fig:{stage}_d{d}, a). Middle: the largest singular value of the first "
+        f"{stage}_d{d}": f"{name}, d = {d}. Left: the gain in loss. Middle: the largest singular value of the first "
         "gradient over its gain along the clean one: noise inflates it, both clips bring it back. Right: the share of "
         "the clean gradient's leading subspace that is left."
         for stage, name in _ALGORITHMS.items()
         for d in (32, 64)
     },
     **{
-        f"{stage}_d{d}_curves": f"{name}, d = {d}: the loss along the runs (fig:{stage}_d{d}, b), medians over the "
+        f"{stage}_d{d}_curves": f"{name}, d = {d}: the loss along the runs, medians over the "
         "seeds and quartiles, every method at its best setting."
         for stage, name in _ALGORITHMS.items()
         for d in (32, 64)
@@ -155,7 +155,7 @@ def _other_noise(results: RegressionResults) -> "Figure":
             gains = [results.free(stage, noise).speedup(method, level) for noise, level in noises]
             places = [i + offset for i in range(len(noises))]
             axis.plot(gains, places, "o", ms=6, color=_LOOKS[method]["color"], label=_LOOKS[method]["label"])
-        axis.axvline(1, color="#999999", lw=1)
+        axis.axvline(1, color="#999999", lw=1, label="no gain")
         axis.set(xscale="log", xlabel="loss without clipping / with", title=_STAGE_NAMES[stage])
         axis.set_yticks(range(len(noises)), [f"{noise} {level:g}" for noise, level in noises])
     axes[0].legend(frameon=False, fontsize=8)
@@ -164,7 +164,7 @@ def _other_noise(results: RegressionResults) -> "Figure":
 
 def _speedup(axis: "Axes", results: RegressionResults, stage: str, d: int) -> None:
     _over_alpha(axis, results, ("hard", "smooth"), results.paper(stage, d).speedup, log=True)
-    axis.axhline(1, color="#999999", lw=1)
+    axis.axhline(1, color="#999999", lw=1, label="no gain")
     axis.set_ylabel("loss without clipping / with")
 
 

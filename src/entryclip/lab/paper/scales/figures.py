@@ -113,7 +113,7 @@ def _shares(rows: Sequence[GradientRow]) -> "Figure":
             base += parts
         for i, layer in enumerate(layers):
             axis.text(i, base[i] + 0.03, f"{_typical(rows, layer, source, 'rest'):.2f}", ha="center", color=INK)
-        axis.set_xticks(range(len(layers)), layers, fontsize=8)
+        axis.set_xticks(range(len(layers)), [layer.replace(" ", "\n") for layer in layers], fontsize=8)
         axis.set(ylim=(0, 1.25), ylabel="median share", title=name)
         axis.grid(axis="x", visible=False)
     axes[0].legend(frameon=False, ncols=3, fontsize=9, loc="lower right", bbox_to_anchor=(1, 1), borderpad=0)

@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ...engine.figure_ids import KEEP_COLOURS
 from ...engine.study import Row
 from .claims import BestClips, kept_label
 from .study import CLIPS, NOISES
@@ -29,8 +32,9 @@ def figures(rows: Sequence[Row]) -> dict[str, "Figure"]:
     _table(kept, [[each.kept for each in line] for line in found])
     for i, line in enumerate(found):
         for j, each in enumerate(line):
-            error.text(j, i, f"{each.error:.2g}", ha="center", va="center", fontsize=9)
-            kept.text(j, i, kept_label(each, "\n"), ha="center", va="center", fontsize=9)
+            for axis, words in ((error, f"{each.error:.2g}"), (kept, kept_label(each, "\n"))):
+                text = axis.text(j, i, words, ha="center", va="center", fontsize=9)
+                text.set_gid(f"{KEEP_COLOURS}-{axis.get_subplotspec().colspan.start}-{i}-{j}")  # type: ignore[union-attr]
     error.set_yticks(range(len(NOISES)), list(NOISES))
     kept.set_yticks(range(len(NOISES)), [""] * len(NOISES))
     error.set_title(r"relative error of $\sigma_1$")
@@ -40,7 +44,10 @@ def figures(rows: Sequence[Row]) -> dict[str, "Figure"]:
 
 def _table(axis: "Axes", goodness: list[list[float]]) -> None:
     """Colour a table by values from 0 (red) to 1 (green), with the clips as its columns."""
-    axis.imshow(goodness, cmap="RdYlGn", vmin=0, vmax=1, aspect="auto", alpha=0.75)
+    from matplotlib import colormaps
+
+    pale = 0.25 + 0.75 * colormaps["RdYlGn"](np.array(goodness))[..., :3]  # black numbers can be read on all of it
+    axis.imshow(pale, aspect="auto")
     axis.set_xticks(range(1 + len(CLIPS)), [name.replace(" ", "\n") for name in ("none", *CLIPS)])
     axis.grid(visible=False)
     axis.tick_params(length=0)

@@ -35,8 +35,8 @@ def figures(rows: Sequence[Row]) -> dict[str, "Figure"]:
 
 
 def _plot_tightness(axis: "Axes", errors: Errors) -> None:
-    axis.axvspan(errors.all[0].band_low, errors.all[0].band_high, color=BAND, alpha=0.3, lw=0)
-    axis.axhline(1, color=INK, lw=0.8, ls=":")
+    axis.axvspan(errors.all[0].band_low, errors.all[0].band_high, color=BAND, alpha=0.3, lw=0, label="Gaussian, 95 %")
+    axis.axhline(1, color=INK, lw=0.8, ls=":", label="the bound")
     for regime, colour in REGIME_COLOURS.items():
         for name, marker in MARKERS.items():
             mine = errors.over_thresholds(regime, name)
@@ -60,7 +60,7 @@ def _plot_effect(axis: "Axes", errors: Errors) -> None:
             best = points[mine.index(errors.least_entrywise(regime, name))]
             axis.plot(*points.T, color=colour, ls=line, lw=1.6, label=f"{regime}, {name}")
             axis.plot(*best, marker=MARKERS[name], color=colour, ms=7)
-    axis.axhline(1, color=INK, lw=0.8, ls=":")
+    axis.axhline(1, color=INK, lw=0.8, ls=":", label="without clipping")
     axis.set(xscale="log", yscale="log", xlabel="threshold (entries of G: about 1)", title="(b) error of $\\sigma_1$")
     axis.set_ylabel("error with clipping / without")
     axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
