@@ -7,6 +7,7 @@ torch and triton stay out: their builds differ between machines (CPU, CUDA, ROCm
 
 import importlib.metadata
 import re
+import subprocess
 import sys
 import tomllib
 import urllib.request
@@ -14,11 +15,11 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel_filename
+from pip._internal.models.index import PyPI  # pip has no other way to ask for its default
 
 HERE = Path(__file__).parent
 EXTRAS = {"lab": ["lab", "lm"], "dev": ["dev"]}
 BY_MACHINE = {"torch", "triton"}
-INDEX = "https://pypi.org/simple"
 
 
 def needed(name: str, extras: frozenset[str], found: dict[str, set[str]]) -> dict[str, set[str]]:
@@ -65,7 +66,7 @@ def _version(file: str) -> str:
 
 
 def main() -> None:
-    index = sys.argv[1] if len(sys.argv) > 1 else INDEX
+    index = sys.argv[1] if len(sys.argv) > 1 else _index_of_pip()
     pins = dict(line.split("==") for line in (HERE.parent / "constraints.txt").read_text().splitlines() if "==" in line)
     versions = {canonicalize_name(name): version.strip() for name, version in pins.items() if not name.startswith("#")}
     for file, extras in EXTRAS.items():
@@ -74,6 +75,13 @@ def main() -> None:
         for name in sorted(names):
             lines += [f"{name}=={versions[name]} \\", *_hash_lines(hashes(name, versions[name], index))]
         (HERE / f"{file}.lock").write_text("\n".join(lines) + "\n")
+
+
+def _index_of_pip() -> str:
+    """Return the index that pip is set up to use: that of its configuration, else its default."""
+    command = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
+    configured = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return (configured or PyPI.simple_url).rstrip("/")
 
 
 def _hash_lines(digests: list[str]) -> list[str]:
