@@ -104,12 +104,12 @@ def _check_lr(lr: Any) -> None:
 
 def refuse_meta(group: Group, number: int) -> None:
     """Raise where a group with `fused=True` holds parameters without memory, which no kernel can step."""
-    for name, p in named(group, number):
-        if p.is_meta:
-            raise RuntimeError(
-                f"fused=True steps parameters by their memory, and parameter {name} is on meta, where there is none: "
-                "give the model memory first, model.to_empty(device=...), or make the optimizer with fused=False"
-            )
+    if any(p.is_meta for p in group["params"]):  # in every step: no names before they are needed
+        name = next(name for name, p in named(group, number) if p.is_meta)
+        raise RuntimeError(
+            f"fused=True steps parameters by their memory, and parameter {name} is on meta, where there is none: "
+            "give the model memory first, model.to_empty(device=...), or make the optimizer with fused=False"
+        )
 
 
 def check_group(group: Group, method: "Method") -> None:

@@ -1,4 +1,4 @@
-"""Order statistics of |x| by counting passes, one per bit: for jax, traced or not.
+"""Order statistics of |x| by counting passes, one per bit: for jax, traced or not, and any other library.
 
 There is no host round trip and no branch that depends on the data, so it traces, and a device never waits. The passes
 are one loop of the compiled program: unrolled, those of a model's many matrices would take minutes to compile.
@@ -24,7 +24,13 @@ def bisect(bits: Array, q: float, nonzero: bool) -> OrderStatistics:
 
     start = xp.zeros_like(bits[:, 0])
     passes = xp.iinfo(bits.dtype).bits - 1
-    low, _ = sys.modules["jax"].lax.fori_loop(0, passes, halve, (start, xp.full_like(start, largest)))
+    bounds = start, xp.full_like(start, largest)
+    if (jax := sys.modules.get("jax")) and xp is jax.numpy:
+        bounds = jax.lax.fori_loop(0, passes, halve, bounds)
+    else:
+        for number in range(passes):
+            bounds = halve(number, bounds)
+    low = bounds[0]
     top = xp.amax(bits, -1)
     beyond = xp.amin(xp.where(bits > low[:, None], bits, largest), -1)
     tied = (_count_up_to(bits, low) > ranks + 1) | (low == top)

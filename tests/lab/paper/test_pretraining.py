@@ -121,7 +121,11 @@ def test_the_figure_compares_over_the_seeds_both_have():
     rows += run("adamw", 1, losses[0]) + run("adamw", 2, losses[1])
     rows += run("post-smooth", 1, made([0.0], shift=10).losses[0])
     last = STUDY.figures(rows)["nano-gpt-result"].axes[-1]
-    assert [text.get_text() for text in last.get_legend().get_texts()] == ["AdamW", "AdamW, smooth shrinkage: 1.111"]
+    assert [text.get_text() for text in last.get_legend().get_texts()] == [
+        "AdamW",
+        "AdamW, smooth shrinkage: 1.111",
+        "without clipping, in the end: 5.500",
+    ]
     ends = {line.get_label(): line.get_ydata()[-1] for line in last.lines}
     assert ends["AdamW, smooth shrinkage: 1.111"] - ends["AdamW"] == pytest.approx(-0.5)
 

@@ -34,7 +34,7 @@ INLINE float exp2_minus(float size, float rate) {
     const float round = 12582912.0f;
     float shifted = round - size * rate;
     float f = (round - shifted) - size * rate; /* with n negative */
-    union { float f; int32_t i; } n = {.f = shifted}, y;
+    union { float f; uint32_t i; } n = {.f = shifted}, y; /* unsigned: they may wrap where the caller takes 0 instead */
     y.f = 1.327463309e-3f;
     y.f = y.f * f + 9.671961889e-3f;
     y.f = y.f * f + 5.550678447e-2f;

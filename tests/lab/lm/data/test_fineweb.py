@@ -191,7 +191,7 @@ def test_other_data_in_the_folder_is_refused_both_ways(tmp_path, hub):
     with pytest.raises(ValueError, match="holds other data, made by `entryclip data prepare`: choose another --out"):
         fetch(tmp_path / "text", shards=1, endpoint=hub.endpoint)
     fetch(tmp_path / "web", shards=1, endpoint=hub.endpoint)
-    with pytest.raises(ValueError, match="was prepared with tokenizer gpt2, now it is bytes: choose another --out"):
+    with pytest.raises(ValueError, match="holds other data, made by `entryclip data fineweb`: choose another --out"):
         prepare([tmp_path / "a.jsonl"], tmp_path / "web", tokenizer="bytes")
 
 

@@ -82,6 +82,8 @@ def _open_manifest(out: Path, request: DataRequest) -> Manifest:
     manifest = read_manifest(out)
     check_shards(out, manifest)
     before = manifest["request"]
+    if "dataset" in before:
+        raise ValueError(f"{out} holds other data, made by `entryclip data fineweb`: choose another --out")
     for name in (*before, *request):
         if name != "sources" and (old := before.get(name)) != (value := request.get(name)):
             raise ValueError(f"{out} was prepared with {name} {old}, now it is {value}: choose another --out")
