@@ -87,26 +87,6 @@ def test_inductor():
         torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_the_documented_line_with_a_scheduler():
-    """docs/optimizers.md: `torch.compile` without `fullgraph`, as eager, and compiled at the first two steps alone."""
-    (compiled, a), (plain, b) = twins(MAKERS["adamw"], 1e-2)
-    schedules = [torch.optim.lr_scheduler.ExponentialLR(each, 0.8) for each in (compiled, plain)]
-    counter, counts = CompileCounter(), []
-    step = torch.compile(lambda: compiled.step(), backend=counter)
-    for number in range(5):
-        for params, take in ((a, step), (b, plain.step)):
-            for i, p in enumerate(params):
-                p.grad = torch.randn(8, 6, generator=torch.Generator().manual_seed(10 * number + i))
-            take()
-        for schedule in schedules:
-            schedule.step()
-        counts.append(counter.frame_count)
-    assert 0 < counts[1] == counts[-1]
-    for p, q in zip(a, b, strict=True):
-        torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
-
-
 def training_step(fused):
     """Return a function that takes a whole step of training, its optimizer, a scheduler, and the parameters."""
     torch._dynamo.reset()
