@@ -30,7 +30,8 @@ def site(tmp_path_factory):
     folder = (tmp_path_factory.getbasetemp().parent if parallel else tmp_path_factory.mktemp("built")) / "site"
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
-            command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+            # not --quiet: that hides warnings from --strict as well
+            command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
             assert done.returncode == 0, done.stderr
     return folder
