@@ -9,32 +9,36 @@ import sys
 from ..arrays import Array, namespace
 from .order import OrderStatistics, position
 
+_Search = tuple[Array, Array, Array, Array]  # the range, (rows,) each; the magnitudes; the ranks
+
 
 def bisect(bits: Array, q: float, nonzero: bool) -> OrderStatistics:
     """Halve the range of integers with one counting pass per bit over the magnitudes `bits`, (rows, n)."""
     xp = namespace(bits)
     largest = xp.iinfo(bits.dtype).max
     ranks, fraction = position(q, bits.shape[1], (bits == 0).sum(-1) if nonzero else None)
-
-    def halve(_: int, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
-        low, high = bounds
-        middle = low + (high - low) // 2
-        enough = _count_up_to(bits, middle) > ranks
-        return xp.where(enough, low, middle + 1), xp.where(enough, middle, high)
-
     start = xp.zeros_like(bits[:, 0])
     passes = xp.iinfo(bits.dtype).bits - 1
-    bounds = start, xp.full_like(start, largest)
+    search = start, xp.full_like(start, largest), bits, ranks
     if (jax := sys.modules.get("jax")) and xp is jax.numpy:
-        bounds = jax.lax.fori_loop(0, passes, halve, bounds)
+        search = jax.lax.fori_loop(0, passes, _halve, search)
     else:
         for number in range(passes):
-            bounds = halve(number, bounds)
-    low = bounds[0]
+            search = _halve(number, search)
+    low = search[0]
     top = xp.amax(bits, -1)
     beyond = xp.amin(xp.where(bits > low[:, None], bits, largest), -1)
     tied = (_count_up_to(bits, low) > ranks + 1) | (low == top)
     return OrderStatistics(low, xp.where(tied, low, beyond), top, fraction)
+
+
+def _halve(_: int, search: _Search) -> _Search:
+    """Go into the half of the range that has the rank. It is no closure: jax compiles the same function once."""
+    low, high, bits, ranks = search
+    xp = namespace(bits)
+    middle = low + (high - low) // 2
+    enough = _count_up_to(bits, middle) > ranks
+    return xp.where(enough, low, middle + 1), xp.where(enough, middle, high), bits, ranks
 
 
 def _count_up_to(bits: Array, limit: Array) -> Array:
