@@ -21,7 +21,7 @@ fuzz: .venv/.dev  ## faults, and thousands of random quantiles, operators and la
 		tests/test_layout.py tests/test_thresholds.py tests/test_clip.py
 
 lowest: .venv-lowest/.made  ## tests of the core with the lowest versions that pyproject.toml allows
-	.venv-lowest/bin/python -m pytest tests/optim/test_against_torch.py tests/optim/test_lifecycle.py tests/test_operators.py tests/quantiles/test_quantile.py
+	.venv-lowest/bin/python -m pytest tests/optim/test_against_torch.py tests/optim/test_lifecycle.py tests/quantiles/test_quantile.py
 
 bench: .venv/.dev  ## speed, as ratios measured side by side, with the results asserted
 	$(BIN)/entryclip bench all --json out/benchmarks.json
