@@ -1,5 +1,6 @@
 """Data for runs without `--data`: the source of Python's standard library, as shards in the user's cache folder."""
 
+import functools
 import platform
 from pathlib import Path
 
@@ -11,8 +12,16 @@ from .prepare import prepare
 
 
 def data_folder(given: str, model: str) -> Path:
-    """Return the folder that was given or, where that is empty, the default data of a model."""
-    return Path(given) if given else default_data(default_tokenizer(model))
+    """Return the folder that was given or, where that is empty, the default data of a model.
+
+    A process looks at the sources of the default data once: a study asks for each of its many runs.
+    """
+    return Path(given) if given else _default_once(default_tokenizer(model), user_cache())
+
+
+@functools.cache
+def _default_once(tokenizer: str, cache: Path) -> Path:
+    return default_data(tokenizer)
 
 
 def default_tokenizer(model: str) -> str:

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 import sysconfig
 import zlib
 from collections.abc import Iterator, Sequence
@@ -52,8 +53,10 @@ def _is_text(path: Path) -> bool:
 
 
 def _standard_library() -> list[Source]:
-    root = Path(sysconfig.get_path("stdlib"))
-    files = (path for path in root.rglob("*.py") if not _NOT_SOURCE & set(path.relative_to(root).parts))
+    root, files = Path(sysconfig.get_path("stdlib")), list[Path]()
+    for folder, inside, names in os.walk(root):
+        inside[:] = [each for each in inside if each not in _NOT_SOURCE]  # installed packages are many, and not entered
+        files += [Path(folder, name) for name in names if name.endswith(".py")]
     return [Source(path.relative_to(root).as_posix(), path) for path in sorted(files)]
 
 
