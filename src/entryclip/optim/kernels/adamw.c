@@ -18,12 +18,12 @@
 #endif
 
 enum { UPDATE = 1, STORE = 2, LOAD = 4, COLLECT = 8, MOVE = 16 };
-enum { BLOCK = 512, GROUP = 16, ALL = (1 << GROUP) - 1 };
+enum { BLOCK = 512, LANES = 8 };
 enum { PARALLEL = 1 << 15 }; /* entries worth waking the threads for */
 
 typedef struct {
-    int64_t kept, above, zeros; /* kept > room: there was not enough of it */
-    int64_t nan;                /* whether one of those kept or above is NaN */
+    int64_t kept, zeros;               /* kept may be more than the room: then there was not enough of it */
+    int32_t above[LANES], most[LANES]; /* the count and the largest of those above, of every 8th number each */
 } Found;
 
 /* One matrix, and what to do with it. */
@@ -79,43 +79,72 @@ INLINE float clip(int operator, int limits, float u, Threshold at) {
     return u;
 }
 
-/* Which of the GROUP numbers at u have a magnitude, as a bit pattern, of at least `limit` >= 1, as a mask. */
-static inline uint32_t at_least(const float *u, int32_t limit) {
-#if defined(__AVX512F__)
-    __m512i bits = _mm512_and_si512(_mm512_loadu_si512(u), _mm512_set1_epi32(INT32_MAX));
-    return _mm512_cmpge_epi32_mask(bits, _mm512_set1_epi32(limit));
-#elif defined(__AVX2__)
-    __m256i below = _mm256_set1_epi32(limit - 1), magnitude = _mm256_set1_epi32(INT32_MAX);
-    __m256i low = _mm256_and_si256(_mm256_loadu_si256((const __m256i *)u), magnitude);
-    __m256i high = _mm256_and_si256(_mm256_loadu_si256((const __m256i *)(u + 8)), magnitude);
-    uint32_t first = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(low, below)));
-    return first | (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(high, below))) << 8;
-#else
-    uint32_t mask = 0;
-    for (int i = 0; i < GROUP; i++) mask |= (uint32_t)(magnitude(u[i]) >= limit) << i;
-    return mask;
-#endif
+#if defined(__AVX2__)
+static uint64_t places[256]; /* for each set of 8 bits: which are in it, a byte each */
+
+__attribute__((constructor)) static void write_places(void) {
+    for (int set = 0; set < 256; set++)
+        for (int bit = 0, count = 0; bit < 8; bit++)
+            if (set >> bit & 1) places[set] |= (uint64_t)bit << 8 * count++;
 }
 
-/* Keep what lies in the bracket of the first `size` numbers at u. They are followed by zeros up to a whole group. Far out
-   in the tail, where the quantiles of interest are, most groups have nothing to keep. */
-static inline void collect(
-    const float *u, int64_t size, int32_t low, int32_t high, int32_t *kept, int64_t room, Found *found
+INLINE __m256i load8(const void *from) { return _mm256_loadu_si256((const __m256i *)from); }
+
+INLINE void store8(void *to, __m256i x) { _mm256_storeu_si256((__m256i *)to, x); }
+
+/* `collect` for a whole block: without a branch, since which numbers lie in the bracket is chance. `open`: nothing lies
+   above it. Writes up to 8 places beyond those kept, and has the memory that the next block needs fetched meanwhile. */
+INLINE void collect_block(
+    int open, const float *u, int32_t low, int32_t high, int32_t *kept, Found *found, const float *const ahead[4]
 ) {
-    for (int64_t start = 0; start < size; start += GROUP) {
-        uint32_t inside = at_least(u + start, low);
-        if (!inside) continue;
-        uint32_t above = high == INT32_MAX ? 0 : at_least(u + start, high);
-        found->above += __builtin_popcount(above);
-        if (at_least(u + start, INFINITE + 1)) found->nan = 1;
-        inside &= ~above;
-        if (inside == ALL && found->kept + GROUP <= room) { /* a small matrix is kept whole */
-            for (int i = 0; i < GROUP; i++) kept[found->kept + i] = magnitude(u[start + i]);
-            found->kept += GROUP;
-            continue;
+    const __m256i magnitudes = _mm256_set1_epi32(INT32_MAX);
+    const __m256i below_low = _mm256_set1_epi32(low - 1), below_high = _mm256_set1_epi32(high - 1);
+    __m256i least = magnitudes, most = load8(found->most), above = load8(found->above);
+    int64_t count = found->kept;
+    for (int i = 0; i < BLOCK; i += LANES) {
+        _mm_prefetch((const char *)(ahead[i / 8 % 2] + i / 16 * 16), _MM_HINT_T0);
+        _mm_prefetch((const char *)(ahead[i / 8 % 2 + 2] + i / 16 * 16), _MM_HINT_T0);
+        __m256i bits = _mm256_and_si256(load8(u + i), magnitudes), inside = _mm256_cmpgt_epi32(bits, below_low);
+        least = _mm256_min_epi32(least, bits);
+        if (!open) {
+            __m256i beyond = _mm256_cmpgt_epi32(bits, below_high);
+            inside = _mm256_andnot_si256(beyond, inside);
+            above = _mm256_sub_epi32(above, beyond);
+            most = _mm256_max_epi32(most, bits);
         }
-        for (; inside; inside &= inside - 1, found->kept++)
-            if (found->kept < room) kept[found->kept] = magnitude(u[start + __builtin_ctz(inside)]);
+        uint32_t set = (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(inside));
+        __m256i order = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(places + set)));
+        store8(kept + count, _mm256_permutevar8x32_epi32(bits, order));
+        count += __builtin_popcount(set);
+    }
+    found->kept = count;
+    store8(found->most, most), store8(found->above, above);
+    if (_mm256_movemask_epi8(_mm256_cmpeq_epi32(least, _mm256_setzero_si256()))) /* zeros are rare */
+        for (int i = 0; i < BLOCK; i++) found->zeros += u[i] == 0;
+}
+#endif
+
+/* Keep the magnitudes of `size` numbers that lie in the bracket [low, high), low >= 1, and count the others; where high is
+   INT32_MAX, nothing lies above. `ahead`: what is read next. */
+INLINE void collect(
+    const float *u, int64_t size, int32_t low, int32_t high, int32_t *kept, int64_t room, Found *found,
+    const float *const ahead[4]
+) {
+#if defined(__AVX2__)
+    if (size == BLOCK && found->kept + BLOCK + LANES <= room) {
+        if (high == INT32_MAX) collect_block(1, u, low, high, kept, found, ahead);
+        else collect_block(0, u, low, high, kept, found, ahead);
+        return;
+    }
+#endif
+    for (int64_t i = 0; i < size; i++) {
+        int32_t bits = magnitude(u[i]), beyond = high < INT32_MAX && bits >= high;
+        found->zeros += bits == 0;
+        found->above[0] += beyond;
+        if (beyond && bits > found->most[0]) found->most[0] = bits;
+        if (bits < low || beyond) continue;
+        if (found->kept < room) kept[found->kept] = bits;
+        found->kept++;
     }
 }
 
@@ -149,10 +178,11 @@ INLINE void part(
     float *w = work & (STORE | LOAD) ? job->w + from : 0;
     const Part x = {job->p + from, job->m + from, job->v + from, w, job->g + from, job->adam, threshold(c)};
     float blocks[2][BLOCK];
+    Found mine = {0}; /* apart from those of other threads, which lie in the same line of the cache */
     for (int64_t start = 0, before = 0; start < n || before; start += BLOCK) {
         int64_t left = n - start, size = left > BLOCK ? BLOCK : left > 0 ? left : 0;
         float *restrict u = blocks[start / BLOCK % 2], *restrict old = blocks[(start / BLOCK + 1) % 2];
-        int64_t past = start - BLOCK;
+        int64_t past = start - BLOCK, next = start + BLOCK;
         if (size == BLOCK && before == BLOCK) {
             for (int64_t j = 0; j < BLOCK; j++) {
                 u[j] = direction_at(work, &x, start + j);
@@ -163,14 +193,12 @@ INLINE void part(
             for (int64_t j = 0; j < before; j++) move(operator, limits, &x, past + j, old[j]);
         }
         if (work & COLLECT) {
-            int32_t zeros = 0;
-            for (int64_t j = 0; j < size; j++) zeros += u[j] == 0;
-            found->zeros += zeros;
-            for (int64_t j = size; j % GROUP; j++) u[j] = 0;
-            collect(u, size, job->low, job->high, kept, room, found);
+            const float *ahead[] = {x.g + next, x.m + next, x.v + next, work & STORE ? x.w + next : x.p + start};
+            collect(u, size, job->low, job->high, kept, room, &mine, ahead);
         }
         before = work & MOVE ? size : 0;
     }
+    *found = mine;
 }
 
 #define PART(work, operator, limits) \
@@ -192,7 +220,6 @@ static int pass(int work, const Job *original, float c, const Workspace *space) 
     for (int t = 0; t < threads; t++) {
         int64_t from = job->n * t / threads / BLOCK * BLOCK;
         int64_t n = (t + 1 == threads ? job->n : job->n * (t + 1) / threads / BLOCK * BLOCK) - from;
-        space->found[t] = (Found){0};
         switch (work) {
         case UPDATE | MOVE: EACH_OPERATOR(UPDATE | MOVE); break;
         case UPDATE | COLLECT | MOVE: EACH_OPERATOR(UPDATE | COLLECT | MOVE); break;
@@ -249,10 +276,15 @@ static int select_quantile(Job *job, const Workspace *space) {
     for (int t = 0; t < space->threads; t++) {
         const Found *found = space->found + t;
         if (found->kept > space->room) return 0;
-        for (int64_t i = 0; i < found->kept; i++) space->kept[size++] = space->kept[t * space->room + i];
-        above += found->above;
+        for (int64_t i = 0; i < found->kept; i++) {
+            space->kept[size] = space->kept[t * space->room + i];
+            nan |= space->kept[size++] > INFINITE;
+        }
+        for (int i = 0; i < LANES; i++) {
+            above += found->above[i];
+            nan |= found->most[i] > INFINITE;
+        }
         zeros += found->zeros;
-        nan |= found->nan;
     }
     if (nan) {
         job->quantile = NAN;

@@ -24,6 +24,7 @@ from .scaled_matrices import ScaledBackend
 
 _CACHED = 1 << 22  # entries up to which the direction is stored between two passes: beyond, it is made anew
 _SMALL = 1 << 12  # entries up to which all magnitudes of a matrix are kept, so that no guess can miss the quantile
+_LANES = 8  # numbers that adamw.c looks at together: it may write so many places beyond those it keeps
 _OPEN = np.int32(2**31 - 1)  # a bracket's end that nothing lies above
 
 
@@ -45,6 +46,17 @@ class Workspace(ctypes.Structure):
         ("room", ctypes.c_int64),
         ("found", ctypes.c_void_p),
         ("threads", ctypes.c_int32),
+    )
+
+
+class Found(ctypes.Structure):
+    """What a thread has found in a pass."""
+
+    _fields_ = (
+        ("kept", ctypes.c_int64),
+        ("zeros", ctypes.c_int64),
+        ("above", ctypes.c_int32 * _LANES),
+        ("most", ctypes.c_int32 * _LANES),
     )
 
 
@@ -199,9 +211,9 @@ def _call(jobs: Jobs) -> None:
         return
     threads = torch.get_num_threads()
     sizes = jobs["n"][(jobs["first"] & Pass.COLLECT) != 0]
-    room = max(int(sizes.max(initial=0)) // 4 // threads, int(sizes.max(initial=0, where=sizes <= _SMALL)))
+    room = max(int(sizes.max(initial=0)) // 4 // threads, int(sizes.max(initial=0, where=sizes <= _SMALL))) + _LANES
     kept = _MEMORY.magnitudes(room * threads)
-    found = (ctypes.c_int64 * (4 * threads))()
+    found = (Found * threads)()
     workspace = Workspace(kept.ctypes.data, room, ctypes.addressof(found), threads)
     if load_library().adamw(ctypes.c_void_p(jobs.ctypes.data), ctypes.c_int64(len(jobs)), ctypes.byref(workspace)):
         raise AssertionError(f"adamw.c lacks a kind of pass: {sorted(set(jobs['first']) | set(jobs['second']))}")
