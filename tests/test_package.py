@@ -126,6 +126,12 @@ def test_import_costs_little_beyond_torch():
     assert min(float(run(seconds)) for _ in range(3)) < 0.3
 
 
+def test_training_loads_no_compiler():
+    """torch's compiler takes as long to import as torch itself, in every process that trains."""
+    use = "import sys, entryclip.lab.lm; entryclip.optim.build; from entryclip.lab.paper import pretraining"
+    assert run(f"{use}; print('torch._dynamo' in sys.modules)").strip() == "False"
+
+
 def test_public_names():
     assert all(hasattr(entryclip, name) for name in entryclip.__all__)
     assert all(getattr(entryclip, name).__doc__ for name in entryclip.__all__)

@@ -82,14 +82,11 @@ class Staged(torch.optim.Optimizer):
                     refuse_flattened_since(group, number, vectors)
         self._opt_called = True  # for schedulers, which warn where they are stepped first
         if torch.compiler.is_compiling() and any(group["fused"] for group in self.param_groups):
-            return self._step_outside_the_compiler(closure)
+            from .uncompiled import step_uncompiled
+
+            return step_uncompiled(self, closure)
         with checked_capture(self) if is_capturing() else contextlib.nullcontext():
             return self._step(closure)
-
-    @torch.compiler.disable(reason="the kernels of fused=True take addresses")  # type: ignore
-    def _step_outside_the_compiler(self, closure: Callable[[], Any] | None) -> Any:
-        """Break the compiler's graph for a step with `fused=True`: it cannot see what a kernel does by addresses."""
-        return self._step(closure)
 
     def _step(self, closure: Callable[[], Any] | None) -> Any:
         """Take one step, wherever it is called from."""
