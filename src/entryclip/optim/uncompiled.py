@@ -1,7 +1,7 @@
 """A step of `fused=True` inside `torch.compile`: it breaks the compiler's graph.
 
-Imported only while something is compiled, since `torch.compiler.disable` loads the whole compiler, which takes as long as
-torch itself.
+Imported only while something is compiled, since `torch.compiler.disable` loads the whole compiler, which takes as long
+as torch itself.
 """
 
 from collections.abc import Callable

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 STRATEGIES = ("ddp", "fsdp")
@@ -49,6 +47,9 @@ class Processes:
             return model
         if not self.is_sharded:
             return DistributedDataParallel(model, device_ids=[self.device] if self.device.type == "cuda" else None)
+        from torch.distributed.device_mesh import init_device_mesh  # here: a single process need not wait for it
+        from torch.distributed.fsdp import fully_shard
+
         mesh = init_device_mesh(self.device.type, (self.count,))
         for block in model.blocks:  # type: ignore[union-attr]
             fully_shard(block, mesh=mesh)
@@ -85,6 +86,8 @@ class Processes:
             with wrapped.no_sync():
                 yield
         else:
+            from torch.distributed.fsdp import FSDPModule
+
             assert isinstance(wrapped, FSDPModule)
             wrapped.set_requires_gradient_sync(False)
             try:

@@ -9,19 +9,9 @@ import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_model_state_dict,
-    get_optimizer_state_dict,
-    set_model_state_dict,
-    set_optimizer_state_dict,
-)
 
 from ...engine.files import write_json, write_text
 from ...engine.provenance import versions
-from ...engine.schema import BadFile
 from ...engine.source_hash import code_hash
 from . import checkpoint, training_methods
 from .checkpoint import Checkpoint
@@ -33,7 +23,6 @@ from .trainer import Trainer
 
 StepCallback = Callable[[Trainer, float], None]  # called after every step with its loss
 STALE = ("refuse", "keep")
-_FULL_STATE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
 class Run:
@@ -124,8 +113,9 @@ class Run:
         trainer, out = self.trainer, self.out
         if out is None or self._saved == trainer.done:
             return
-        weights: Any = get_model_state_dict(trainer.model, options=_FULL_STATE)
-        optimizer = get_optimizer_state_dict(trainer.model, trainer.optimizer, options=_FULL_STATE)
+        from .whole_state import gather
+
+        weights, optimizer = gather(trainer)
         self._saved = trainer.done
         if trainer.processes.rank == 0:
             now = Checkpoint(trainer.done, weights, optimizer, self._record())
@@ -169,6 +159,8 @@ class Run:
 
     def _restore(self, found: Checkpoint) -> None:
         """Load weights and moments; the options of the optimizer's groups are those of this run's settings."""
+        from .whole_state import restore
+
         trainer, record = self.trainer, found.record
         restore(trainer, found)
         trainer.batches.load_state_dict(record["batches"])
@@ -208,33 +200,3 @@ class Run:
     def _write_rows(self) -> None:
         if self.out is not None and self.trainer.processes.rank == 0:
             write_text(self.out / "rows.jsonl", "".join(json.dumps(row, allow_nan=False) + "\n" for row in self.rows))
-
-
-def restore(trainer: Trainer, saved: Checkpoint) -> None:
-    """Load weights and optimizer state into a trainer, also from a run on another number of processes.
-
-    The options of the optimizer's groups stay the trainer's own: they follow from the settings.
-    """
-    try:
-        set_model_state_dict(trainer.model, {**saved.weights}, options=_FULL_STATE)
-        own: Any = get_optimizer_state_dict(trainer.model, trainer.optimizer)
-        _check_moments(own["state"], saved)
-        groups = [{**group, "steps": saved.step} for group in own["param_groups"]]
-        state = {"state": saved.optimizer["state"], "param_groups": groups}
-        set_optimizer_state_dict(trainer.model, trainer.optimizer, state, options=_FULL_STATE)
-    except BadFile:
-        raise
-    except (RuntimeError, KeyError, ValueError) as error:
-        raise BadFile(f"{saved.place} is of another model: {str(error).splitlines()[0]}") from error
-
-
-def _check_moments(own: dict[str, Any], saved: Checkpoint) -> None:
-    """Refuse a state without the moments of a parameter, or with ones of another shape: they would be lost silently."""
-    state, remedy = saved.optimizer["state"], f"remove {saved.place}, to continue from the checkpoint before it"
-    for name, wanted in own.items():
-        found = state.get(name)
-        for key, value in wanted.items():
-            shape = getattr(value, "shape", None)
-            if not isinstance(found, dict) or key not in found or getattr(found[key], "shape", None) != shape:
-                expected = "a number" if shape is None else f"of shape {tuple(shape)}"
-                raise BadFile(f"{saved.place / checkpoint.STATE} lacks {key} of {name}, {expected}: {remedy}")
