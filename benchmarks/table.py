@@ -92,7 +92,7 @@ def untuned_table(rows: Sequence[Any]) -> list[dict[str, Any]]:
 
 def scale_rows(results: Path) -> list[dict[str, Any]]:
     """Load the rows of the study of scales that docs/scales.md quotes."""
-    return load_rows(results / "scales-quick" / "scales")
+    return load_rows(results / "scales")
 
 
 def _judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -87,7 +87,7 @@ def _column(axis: "Axes", place: float, rows: Sequence[Measured], half_width: fl
         gains = np.clip([getattr(row, name) for row in rows], None, _LARGEST)
         if len(gains):
             x = place + side * half_width
-            axis.plot(np.full(len(gains), x), gains, "o", ms=2.5, color=colour, alpha=0.35, mew=0)
+            axis.plot(np.full(len(gains), x), gains, "o", ms=2.5, color=colour, alpha=0.35, mew=0, rasterized=True)
             ends = [x - half_width / 2, x + half_width / 2]
             axis.plot(ends, [np.median(gains)] * 2, color=colour, lw=2.2, solid_capstyle="butt")
 
