@@ -64,7 +64,8 @@ class GPUBackend:
         """Do the step: see `plan.Backend`."""
         self.tables = self._upload_tables(plan)
         if plan.is_scaled:
-            self._walk(plan, self.tables.thresholds, update=True, rms=kernels.NO_RMS)
+            if len(self._tiles):
+                self._walk(plan, self.tables.thresholds, update=True, rms=kernels.NO_RMS)
             return torch.zeros(plan.clipped, device=self._device)
         self._set_ready(plan)
         on_device = isinstance(plan.threshold, Tensor)  # `move` follows where a threshold is awaited

@@ -136,12 +136,14 @@ def _scan_tile(
         column_zeros += missing
         tl.atomic_add(sums + lines + row, tl.sum(bits.to(tl.int64), 1), mask=row < rows, sem="relaxed")
         row_zeros = tl.sum(missing, 1)
-        tl.atomic_add(zeros + lines + row, row_zeros, mask=row_zeros > 0, sem="relaxed")
+        if tl.max(row_zeros, 0) > 0:
+            tl.atomic_add(zeros + lines + row, row_zeros, mask=row < rows, sem="relaxed")
     column = lines + rows + first_column + lanes
     here = first_column + lanes < columns
     tl.atomic_add(sums + column, tl.sum(column_sums, 0), mask=here, sem="relaxed")
     found = tl.sum(column_zeros, 0)
-    tl.atomic_add(zeros + column, found, mask=here & (found > 0), sem="relaxed")
+    if tl.max(found, 0) > 0:
+        tl.atomic_add(zeros + column, found, mask=here, sem="relaxed")
 
 
 @triton.jit
