@@ -124,6 +124,8 @@ LARGEST = (
     "muon: update, look, bf16",
     "sgd: update, look, move",
     "digit of nesterov, last",
+    "scan; half",
+    "scaled move of gradients; limits, half",
     "count_digit, first",
 )
 # 128-bit loads and stores of one block of an aligned tile, in which each thread has four entries.

@@ -27,8 +27,19 @@ from test_interpreted_half import compare_half
 
 import entryclip as ec
 from entryclip.auto_threshold import Auto
+from entryclip.optim.kernels.scaled_gpu import ScaledGPUBackend
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _large_chunks():
+    """The tables of a decision in one piece: the interpreter's time goes with the number of operations."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ScaledGPUBackend, "chunk", 256)
+        yield
+
+
 SMOOTH, HARD = ec.auto(), ec.auto(ec.hard_clip)
 POST, GRAD = {"post": SMOOTH}, {"grad": SMOOTH, "post": None}
 LAUNCHES = ["scan", "scale", "sketch", "decide", "move"]
@@ -48,7 +59,7 @@ def assert_close(plain, fast):
     for p, q in zip(plain[0], fast[0], strict=True):
         torch.testing.assert_close(q, p, rtol=1e-6, atol=1e-6)
         theirs, ours = plain[1].state[p], fast[1].state[q]
-        assert list(ours) == list(theirs)
+        assert ours.keys() == theirs.keys()
         for key, value in theirs.items():
             if key.endswith("_sketch"):
                 assert (ours[key] - value).abs().sum() <= 1e-4 * value.sum() + 2.0
@@ -247,6 +258,12 @@ def test_a_replay_is_an_eager_step(options):
         eager.eager_step(seed)
     assert_equal(eager, graph)
     assert RecordedBackend.last.launches[-5:] == LAUNCHES
+
+
+def test_the_chunks_of_a_decision_change_little(monkeypatch):
+    """As they are on a device."""
+    monkeypatch.setattr(ScaledGPUBackend, "chunk", 8)
+    compare([(64, 72)], 2, **POST)
 
 
 def test_a_clip_at_both_stages_leaves_the_gradients_to_the_plain_path():

@@ -30,6 +30,7 @@ class ScaledGPUBackend:
     """
 
     stages: ClassVar[frozenset[str]] = frozenset({"grad", "post"})
+    chunk = 8  # bins of a sketch that a decision works on at a time
 
     def __init__(self, plan: KernelPlan, backend: "GPUBackend"):
         assert plan.scaled is not None
@@ -76,7 +77,7 @@ class ScaledGPUBackend:
         remembered = (memory["sketch"], memory["level"], memory["looks"])
         numbers = (self._candidates, scaled.rule.margin, scaled.rule.beta)
         arrays = (self._shapes, self._guards, *remembered, self._counts, *results, slopes, powers, sizes, thresholds)
-        launch(decision.decide, self._shapes, *arrays, *numbers, CHUNK=8)
+        launch(decision.decide, self._shapes, *arrays, *numbers, CHUNK=self.chunk)
         arrays = (*entries, *tiles, self._scales, self._decisions)
         flags = {"OPERATOR": int(OPERATORS[scaled.operator]), "LIMITS": not plan.propagate, "HALF": half}
         launch(kernels.move, self._tiles, *arrays, **flags, **chosen)
