@@ -1,7 +1,7 @@
 """AdamW's fused step: the whole step in one pass over memory, or two."""
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ class FusedAdamW(FusedGroup):
     rule is `Auto`, and the backend knows how to.
     """
 
-    options: ClassVar[tuple[str, ...]] = ("amsgrad", "grad", "post")
+    options: ClassVar[tuple[str, ...]] = ("amsgrad",)
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,6 +42,9 @@ class FusedAdamW(FusedGroup):
     def clips_gradients(self) -> bool:
         """Whether the kernel takes the gradients as they are, and clips them itself."""
         return self.stage == "grad"
+
+    def _plan_options(self, group: Group) -> list[Any]:
+        return [self.stage, *super()._plan_options(group)]
 
     def _kind(self, group: Group) -> DirectionKind:
         return DirectionKind.ADAM
