@@ -241,7 +241,8 @@ def test_bytes_per_entry(options, expected, traffic):  # noqa: F811
     assert expected <= scan + move < 1.01 * expected
     looked_at = 1 / 4  # 65,536 entries: m and v, or g; and two scales, which caches hold
     assert sketch == looked_at * (8 + (8 if options is POST else 4))
-    assert scale + decide < 0.1
+    assert scale * p.numel() == 48 * (512 + 512)  # for each row and column
+    assert decide * p.numel() < 280_000  # the tables, whatever the size of the matrix; all matrices read the same
 
 
 @pytest.mark.parametrize("options", [POST, GRAD], ids=["post", "grad"])
