@@ -222,7 +222,8 @@ class FusedGroup(ABC):
     def _scaled_matrices(self, group: Group, parameters: list[Tensor]) -> ScaledMatrices:
         """Describe the clipped matrices, one of each of these parameters, to what clips by rows and columns."""
         clip, layout = group[self.stage], layout_of(group)
-        shapes = [(1, 1, *layout.shape(w.shape))[-2:] for w in parameters]  # a vector is a row
+        sides = [(1, 1, *layout.shape(w.shape)) for w in parameters]  # a vector is a row
+        shapes = [(each[-2], each[-1]) for each in sides]
         return ScaledMatrices(clip.rule, clip.operator, self._memory, shapes, layout.transposed, self.stage == "grad")
 
     def _set_rule(self, rule: QuantileRule, device: torch.device | None) -> None:

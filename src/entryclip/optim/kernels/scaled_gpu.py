@@ -69,8 +69,8 @@ class ScaledGPUBackend:
             backend.launch(kernel, len(programs), *arguments, **constants)
 
         launch(kernels.scan, self._tiles, *entries, *tiles, memory["level"], *sums, HALF=half, **chosen)
-        remembered = (memory["sketch"], memory["looks"])
-        arrays = (self._shapes, *sums, self._scales, *remembered, log_sizes, self._found)
+        remembered: tuple[Tensor, ...] = (memory["sketch"], memory["looks"])
+        arrays: tuple[Tensor, ...] = (self._shapes, *sums, self._scales, *remembered, log_sizes, self._found)
         launch(decision.scale, self._shapes, *arrays, BLOCK=512)
         looked = (self._looked_tiles, self._shapes, self._scales, self._found, self._counts)
         launch(kernels.sketch, self._looked_tiles, *entries, *looked, **chosen)
