@@ -23,8 +23,8 @@ from .operators import hard_clip
 from .thresholds import State, Step
 
 TIE = 0.02  # of thresholds whose gains differ by less than this share, the largest is taken
-_ENOUGH = 4096  # entries in a sketch below which its gain may be chance; Gaussian ones then reach 1.02 in 1 of 10^4
-_CEILING = 12.0  # an entry counts for the scales as if it were at most 2^12 times the typical one of the step before
+ENOUGH = 4096  # entries in a sketch below which its gain may be chance; Gaussian ones then reach 1.02 in 1 of 10^4
+CEILING = 12.0  # an entry counts for the scales as if it were at most 2^12 times the typical one of the step before
 _LOOK = 1 << 16  # entries of a matrix that a step adds to the sketch, about: rows in turn
 
 
@@ -118,7 +118,7 @@ class Auto:
         xp = namespace(seen)
         guard = gaussian_guard(*shape, self.false_alarms)
         best = best_threshold(seen, operator, TIE, guard)
-        clips = (best.gain > self.margin) & (seen.sum(-1) >= _ENOUGH)
+        clips = (best.gain > self.margin) & (seen.sum(-1) >= ENOUGH)
         threshold = xp.where(clips, best.threshold, constant(guard, seen))
         slope = xp.where(clips, best.slope, constant(1.0, seen))
         return Decision(*(each[..., None, None] for each in (clips, threshold, slope)))
@@ -173,7 +173,7 @@ def expected(state: State) -> tuple[Array, Array]:
     seen = state["sketch"]
     known = log_variance(seen)
     variance = namespace(seen).where(seen.sum(-1) > 0, known, constant(GAUSSIAN_VARIANCE, seen))
-    return variance[..., None, None], state["level"] + _CEILING
+    return variance[..., None, None], state["level"] + CEILING
 
 
 def rows_in_turn(m: int, n: int) -> tuple[int, int]:

@@ -24,7 +24,7 @@ from .log_scales import log_bits
 
 BINS = 256
 _PER_OCTAVE, _LOWEST = 8, -8
-_SHIFT, _FIRST = 20, (127 + _LOWEST) * _PER_OCTAVE  # the exponent and three bits of the mantissa of fp32
+SHIFT, FIRST = 20, (127 + _LOWEST) * _PER_OCTAVE  # the exponent and three bits of the mantissa of fp32
 _EDGES = [2.0 ** (_LOWEST + i // _PER_OCTAVE) * (1 + i % _PER_OCTAVE / _PER_OCTAVE) for i in range(BINS + 1)]
 _CANDIDATES = [
     2.0 ** (i / _PER_OCTAVE) for i in range(-3 * _PER_OCTAVE, 12 * _PER_OCTAVE + 1)
@@ -43,7 +43,7 @@ class BestThreshold(NamedTuple):
 
 def bin_of(z: Array) -> Array:
     """Return the bin of each |z|, in fp32; what lies beyond the last edges is in the outermost bins."""
-    return namespace(z).clip((log_bits(z) >> _SHIFT) - _FIRST, 0, BINS - 1)
+    return namespace(z).clip((log_bits(z) >> SHIFT) - FIRST, 0, BINS - 1)
 
 
 def sketch(z: Array) -> Array:
@@ -77,7 +77,7 @@ def best_threshold(counts: Array, operator: Operator, tie: float, bound: float =
     (3.4, '8.0 1.00')
     """
     xp = namespace(counts)
-    slopes, squares, sizes, candidates = _tables(operator, counts)
+    slopes, squares, sizes, candidates = efficiency_tables(operator, counts)
     with quiet(xp):
         share = counts / xp.clip(counts.sum(-1)[..., None], constant(1e-30, counts), None)
         slope = share @ slopes
@@ -100,7 +100,7 @@ def _picked(x: Array, place: Array) -> Array:
 
 def log_variance(counts: Array) -> Array:
     """Return the variance of log2 |z| of each sketch, (...)."""
-    _, _, sizes, _ = _tables(None, counts)
+    _, _, sizes, _ = efficiency_tables(None, counts)
     xp = namespace(counts)
     share = counts / xp.clip(counts.sum(-1)[..., None], constant(1e-30, counts), None)
     level = xp.log2(sizes)
@@ -108,7 +108,7 @@ def log_variance(counts: Array) -> Array:
     return (share * (level - mean) ** 2).sum(-1)
 
 
-def _tables(operator: Operator | None, like: Array) -> tuple[Array, Array, Array, Array]:
+def efficiency_tables(operator: Operator | None, like: Array) -> tuple[Array, Array, Array, Array]:
     """Return f' and f^2 of every bin (rows) and candidate threshold (columns), the bins' sizes, and the thresholds."""
     xp = namespace(like)
     if xp is not torch:

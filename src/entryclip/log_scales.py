@@ -21,13 +21,13 @@ import torch
 from .arrays import Array, cast, constant, double, namespace, quiet
 from .dtensor import all_reduce, is_dtensor, local_slices, shard_groups
 
-_ONE = 1 << 23  # a factor of two, in the bit pattern of fp32
-_BIAS = 127
+ONE = 1 << 23  # a factor of two, in the bit pattern of fp32
+BIAS = 127
 _INFINITY = 0x7F80_0000
 # Mean and variance of this logarithm of |z|, z standard Gaussian, by numerical integration.
 GAUSSIAN_MEAN = -0.973654
 GAUSSIAN_VARIANCE = 2.568639
-_SMALLEST, _LARGEST = -120.0, 120.0  # scales beyond 2^+-120 are taken as these, so that 1 / scale is a number
+SMALLEST, LARGEST = -120.0, 120.0  # scales beyond 2^+-120 are taken as these, so that 1 / scale is a number
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def log_bits(x: Array, ceiling: Array | None = None) -> Array:
 def ceiling_bits(ceiling: Array) -> Array:
     """Return the bit patterns of powers of two as integers, at most that of inf."""
     xp = namespace(ceiling)
-    return cast((xp.clip(ceiling, -126, 128) + _BIAS) * _ONE, xp.int32)
+    return cast((xp.clip(ceiling, -126, 128) + BIAS) * ONE, xp.int32)
 
 
 def log_scales(x: Array, variance: Array | float = GAUSSIAN_VARIANCE, ceiling: Array | None = None) -> LogScales:
@@ -101,16 +101,16 @@ def scales_of_sums(
         rows = _shrunk(row_sums, row_counts, mean, variance, -2)
         columns = _shrunk(column_sums, column_counts, mean, variance, -1)
         xp = namespace(mean)
-        level = xp.clip(mean / _ONE - _BIAS - GAUSSIAN_MEAN + rows, _SMALLEST, _LARGEST)
+        level = xp.clip(mean / ONE - BIAS - GAUSSIAN_MEAN + rows, SMALLEST, LARGEST)
         power = [cast(xp.exp2(each), xp.float32) for each in (level, columns)]
-    return LogScales(power[0], power[1], cast(count, xp.float32), cast(mean / _ONE - _BIAS, xp.float32))
+    return LogScales(power[0], power[1], cast(count, xp.float32), cast(mean / ONE - BIAS, xp.float32))
 
 
 def _shrunk(sums: Array, counts: Array, mean: Array, variance: Array | float, axis: int) -> Array:
     """Return how far each mean logarithm lies from the common one, as powers of two, shrunk by what is chance."""
     xp = namespace(sums)
     used = counts > 0
-    offset = xp.where(used, (sums / _at_least_one(counts) - mean) / _ONE, xp.zeros_like(sums))
+    offset = xp.where(used, (sums / _at_least_one(counts) - mean) / ONE, xp.zeros_like(sums))
     number = cast(used, sums.dtype).sum(axis, keepdims=True)
     scatter = (offset * offset).sum(axis, keepdims=True) / _at_least_one(number - 1)
     chance = variance * xp.where(used, 1 / _at_least_one(counts), xp.zeros_like(counts)).sum(axis, keepdims=True)

@@ -130,7 +130,7 @@ class Staged(torch.optim.Optimizer):
         for w, state in zip(weights, states, strict=True):
             method.make_buffers_(w, state, group)
         taken = kernel.bind(params, weights, states, group)
-        if kernel.takes_half and group["grad"] is None:
+        if kernel.clips_gradients or (kernel.takes_half and group["grad"] is None):
             kernel.step_([g for i in taken if (g := params[i].grad) is not None], group)
         else:
             kernel.step_(self._clipped_gradients([params[i] for i in taken], group), group)

@@ -18,8 +18,13 @@ ZEROS, TOP, RANK, PREFIX, BEYOND, ROW_COLUMNS = (tl.constexpr(i) for i in range(
 
 @triton.jit
 def at(address, offsets, ALIGNED: tl.constexpr):
-    """Return `address + offsets`. The compiler sees the alignment only where the sum is made, not on an argument."""
-    if ALIGNED:
+    """Return `address + offsets`. The compiler sees the alignment only where the sum is made, not on an argument.
+
+    Of offsets in two dimensions each row is aligned.
+    """
+    if ALIGNED and len(offsets.shape) == 2:
+        return tl.multiple_of(address + offsets, (1, 16))
+    elif ALIGNED:
         return tl.multiple_of(address + offsets, (16,))
     else:
         return address + offsets

@@ -11,8 +11,10 @@ import triton.backends.nvidia
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from entryclip.optim.kernels import triton_decision as decision
 from entryclip.optim.kernels import triton_kernels as kernels
 from entryclip.optim.kernels import triton_momentum as momentum
+from entryclip.optim.kernels import triton_scaled as scaled
 from entryclip.optim.kernels import triton_search as searching
 from entryclip.optim.kernels.gpu import GPUBackend
 from entryclip.optim.kernels.plan import DirectionKind
@@ -32,6 +34,10 @@ TYPES = {
     "kept": "*i32", "kept_counts": "*i32", "clipped": "i32", "estimates": "*fp64", "q": "*fp64", "histogram": "*i64",
     "shift": "i32", "multiples": "*fp64", "totals": "*i64", "squares": "*fp64", "inverse": "*fp32",
     "partials": "*fp64", "factors": "*fp32", "arrivals": "*i32",
+    "shapes": "*i64", "levels": "*fp32", "sums": "*i64", "zeros": "*i32", "scales": "*fp32", "found": "*fp32",
+    "counts": "*i32", "decisions": "*fp32", "sketches": "*fp32", "looks": "*fp32", "log_sizes": "*fp32",
+    "guards": "*fp32", "slopes": "*fp32", "powers": "*fp32", "sizes": "*fp32", "candidates": "i32", "margin": "fp32",
+    "beta": "fp32",
     "rows": "*i64", "values": "*fp32", "n": "i64", "stride": "i64", "parts": "i32", "level": "i64",
 }  # fmt: skip
 SHAPE = {"TILE": GPUBackend.tile, "BLOCK": 512, "ROOM": GPUBackend.tile // 16}
@@ -59,6 +65,15 @@ def momentum_walk(kind, update, look, output, limits=False):
     return momentum.walk, {**chosen, **SHAPE}
 
 
+def scaled_pass(kernel, of_gradient, **flags):
+    chosen = {"OF_GRADIENT": of_gradient, **flags, "TILE": SHAPE["TILE"], "BLOCK": SHAPE["BLOCK"]}
+    return kernel, chosen
+
+
+def scaled_move(of_gradient, operator=1, limits=False, half=False):
+    return scaled_pass(scaled.move, of_gradient, OPERATOR=operator, LIMITS=limits, HALF=half)
+
+
 VARIANTS = {
     "walk: update, look, move": walk(True, True),
     "walk: update, look, move; hard, limits": walk(True, True, 2, True),
@@ -84,6 +99,17 @@ VARIANTS = {
     "locate": (searching.locate, {}),
     "choose": (searching.choose, {"LAST": False}),
     "choose, last": (searching.choose, {"LAST": True}),
+    "scan": scaled_pass(scaled.scan, False, HALF=False),
+    "scan; half": scaled_pass(scaled.scan, False, HALF=True),
+    "scan of gradients; half": scaled_pass(scaled.scan, True, HALF=True),
+    "scale": (decision.scale, {"BLOCK": 512}),
+    "sketch": scaled_pass(scaled.sketch, False),
+    "sketch of gradients": scaled_pass(scaled.sketch, True),
+    "decide": (decision.decide, {"CHUNK": 8}),
+    "scaled move": scaled_move(False),
+    "scaled move; hard, limits, half": scaled_move(False, 2, True, half=True),
+    "scaled move of gradients": scaled_move(True),
+    "scaled move of gradients; limits, half": scaled_move(True, 1, True, half=True),
     "count_digit, first": count_digit(digits.FP32, True, False),
     "count_digit, last": count_digit(digits.FP32, False, True),
     "count_digit, first; bf16": count_digit(digits.BF16, True, False),
@@ -98,6 +124,8 @@ LARGEST = (
     "muon: update, look, bf16",
     "sgd: update, look, move",
     "digit of nesterov, last",
+    "scan; half",
+    "scaled move of gradients; limits, half",
     "count_digit, first",
 )
 # 128-bit loads and stores of one block of an aligned tile, in which each thread has four entries.
@@ -122,6 +150,13 @@ VECTORS = {
     "digit of nesterov, last": (2, 0),  # m, g
     "walk: measure": (2, 0),  # m, v
     "walk: restore; half": (3, 1),
+    "scan": (3, 2),  # g, m, v and m, v
+    "scan; half": (3, 2),
+    "scan of gradients; half": (1, 0),
+    "scaled move": (3, 1),  # m, v, p and p
+    "scaled move; hard, limits, half": (3, 1),
+    "scaled move of gradients": (4, 3),
+    "scaled move of gradients; limits, half": (4, 3),
     "count_digit, first": (1, 0),
     "count_digit, last": (1, 0),
     "count_digit, first; bf16": (1, 0),  # eight entries
@@ -133,6 +168,10 @@ HALF_VECTORS = {
     "walk: update, look, measure; half": (2, 2),
     "walk: update, move; half": (2, 2),
     "walk: restore; half": (0, 2),
+    "scan; half": (2, 0),
+    "scan of gradients; half": (2, 0),
+    "scaled move; hard, limits, half": (0, 2),
+    "scaled move of gradients; limits, half": (2, 2),
 }
 
 

@@ -16,7 +16,9 @@ from entryclip.quantiles import device
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize("files", [("", "_quantiles"), ("_half", "_capture"), ("_momentum", "_sharded")], ids=str)
+@pytest.mark.parametrize(
+    "files", [("", "_quantiles"), ("_half", "_capture"), ("_momentum", "_sharded"), ("_auto",)], ids=str
+)
 def test_the_kernels_in_the_interpreter(files, pytestconfig):
     """The interpreter must be chosen before the kernels are imported: hence a process of its own."""
     pytest.importorskip("triton", reason="the kernels for GPUs are written in Triton")

@@ -50,9 +50,9 @@ class SmallBackend(GPUBackend):
         super().__init__(plan)
         SmallBackend.last, self.launches = self, []
 
-    def _launch(self, kernel, programs, *arguments, **constants):
+    def launch(self, kernel, programs, *arguments, **constants):
         self.launches.append(kernel.fn.__name__)
-        super()._launch(kernel, programs, *arguments, **constants)
+        super().launch(kernel, programs, *arguments, **constants)
 
 
 class LargeBackend(SmallBackend):
@@ -338,9 +338,9 @@ def traffic(monkeypatch):
         monkeypatch.setattr(interpreter.InterpreterBuilder, name, access)
 
     class CountingBackend(LargeBackend):
-        def _launch(self, kernel, programs, *arguments, **constants):
+        def launch(self, kernel, programs, *arguments, **constants):
             counted.append(0)
-            super()._launch(kernel, programs, *arguments, **constants)
+            super().launch(kernel, programs, *arguments, **constants)
             if kernel.fn.__name__ == "choose":  # a histogram per matrix, whatever its size
                 counted.pop()
 

@@ -38,9 +38,9 @@ class RecordedBackend(LargeBackend):
 
     recorder: Recorder | None = None
 
-    def _launch(self, kernel, programs, *arguments, **constants):
+    def launch(self, kernel, programs, *arguments, **constants):
         def launch():
-            LargeBackend._launch(self, kernel, programs, *arguments, **constants)
+            LargeBackend.launch(self, kernel, programs, *arguments, **constants)
 
         with _disable_current_modes():  # the interpreter's own operations are not those of the step
             launch() if RecordedBackend.recorder is None else RecordedBackend.recorder.launch(launch)

@@ -1,22 +1,50 @@
 """AdamW's fused step: the whole step in one pass over memory, or two."""
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from ...auto_threshold import Auto
 from ..groups import Group, ParameterState
+from .backends import backend_of
 from .device_constants import device_constants, host_lr
 from .fused_group import FusedGroup
 from .plan import AdamConstants, Backend, DirectionKind
 
 
 class FusedAdamW(FusedGroup):
-    """The fused step of one AdamW group."""
+    """The fused step of one AdamW group.
 
-    stage: ClassVar[str] = "post"
+    Its kernel applies the clip of the directions. It applies that of the gradients instead where there is no other, the
+    rule is `Auto`, and the backend knows how to.
+    """
+
     options: ClassVar[tuple[str, ...]] = ("amsgrad",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stage = "post"
+
+    def bind(
+        self, params: list[Tensor], weights: list[Tensor], states: list[ParameterState], group: Group
+    ) -> list[int]:
+        """Make sure that the plan is that of these parameters; returns the positions of those it steps."""
+        self.stage = "post"
+        if group["post"] is None and group["grad"] is not None and type(group["grad"].rule) is Auto:
+            _, backend = backend_of(weights)
+            if backend is not None and backend.scaled is not None and "grad" in backend.scaled.stages:
+                self.stage = "grad"
+        return super().bind(params, weights, states, group)
+
+    @property
+    def clips_gradients(self) -> bool:
+        """Whether the kernel takes the gradients as they are, and clips them itself."""
+        return self.stage == "grad"
+
+    def _plan_options(self, group: Group) -> list[Any]:
+        return [self.stage, *super()._plan_options(group)]
 
     def _kind(self, group: Group) -> DirectionKind:
         return DirectionKind.ADAM

@@ -4,6 +4,7 @@ import functools
 import warnings
 from collections.abc import Iterable
 
+import torch
 from torch import Tensor
 
 from .cpu import CPUBackend
@@ -17,6 +18,12 @@ def backend_for(device_type: str) -> type[Backend] | None:
     if device_type not in BACKENDS:
         _load(device_type)
     return BACKENDS.get(device_type)
+
+
+def backend_of(weights: Iterable[Tensor]) -> tuple[torch.device | None, type[Backend] | None]:
+    """Return the first device of these weights that has a backend, and the backend."""
+    device = next((w.device for w in weights if backend_for(w.device.type)), None)
+    return device, None if device is None else backend_for(device.type)
 
 
 def load_backends(params: Iterable[Tensor]) -> None:

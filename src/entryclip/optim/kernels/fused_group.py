@@ -19,7 +19,7 @@ from ...dtensor import is_dtensor, is_sliced, local_shard, shard_groups
 from ...thresholds import QuantileRule, State, Step
 from ..capture import is_capturing
 from ..groups import Group, ParameterState, clips, layout_of
-from .backends import backend_for
+from .backends import backend_of
 from .binding import as_plain, bind, is_half_of, is_plain, is_readable, takes_gradient
 from .matrix_rows import MatrixRows, matrix_rows
 from .plan import (
@@ -32,7 +32,7 @@ from .plan import (
     ThresholdSource,
 )
 from .rule_memory import gather_memory, release_memory
-from .scaled_matrices import ScaledMatrices
+from .scaled_matrices import ScaledBackend, ScaledMatrices
 
 _OPTIONS = ("clip_vectors", "blocks", "transposed", "flatten", "nonfinite", "fp32_state", "capturable")
 
@@ -40,7 +40,7 @@ _OPTIONS = ("clip_vectors", "blocks", "transposed", "flatten", "nonfinite", "fp3
 class FusedGroup(ABC):
     """The fused step of one param group. The plan is made at the first step and again when what it rests on changes."""
 
-    stage: ClassVar[str]  # whose clip the kernel applies
+    stage: str  # whose clip the kernel applies
     options: ClassVar[tuple[str, ...]] = ()  # further options that the plan depends on
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class FusedGroup(ABC):
         self._plan = _empty_plan()
         self._backend: Backend | None = None
         self._memory: State = {}
-        self._scaled: ScaledMatrices | None = None  # where the clip is `Auto`'s
+        self._scaled: ScaledBackend | None = None  # where the clip is `Auto`'s
         self._rule: QuantileRule | None = None  # where there is something to clip
         self._ones: Array = np.zeros(0)  # (clipped, 1, 1), in the library in which the rule computes
         self._in_graphs: list[Any] = []  # captured graphs work in the memory of these
@@ -78,6 +78,11 @@ class FusedGroup(ABC):
         """Whether the kernel reads half gradients, and writes the half parameters whose fp32 copies are its weights."""
         return self._backend is not None and self._plan.kind in self._backend.takes_half
 
+    @property
+    def clips_gradients(self) -> bool:
+        """Whether the kernel takes the gradients as they are, and clips them itself."""
+        return False
+
     def hit_share(self) -> float:
         """Return the share of matrices whose quantile lay in its bracket in the last step; the host waits for it."""
         hits = self._backend.hits(self._plan) if self._backend is not None else np.zeros(0)
@@ -96,10 +101,10 @@ class FusedGroup(ABC):
         if self._rule is not None:
             self._set_thresholds(self._rule, when)
         if is_capturing():
-            self._in_graphs.append((self._backend, self._memory, self._ones))
+            self._in_graphs.append((self._backend, self._scaled, self._memory, self._ones))
+        quantiles = self._backend.run(plan)
         if self._scaled is not None:
             self._scaled.step_(plan)
-        quantiles = self._backend.run(plan)
         if self._rule is not None and self._awaits(self._rule):
             self._finish(self._rule, when, quantiles)
         plan.gradients = []  # else they would outlive `zero_grad`
@@ -140,7 +145,8 @@ class FusedGroup(ABC):
         if clip.operator not in OPERATORS or not layout_of(group).is_contiguous():
             return False
         if type(clip.rule) is Auto:  # a class made from it may decide otherwise
-            return backend.scaled is not None and self._kind(group) == DirectionKind.ADAM and not is_dtensor(w)
+            knows_stage = backend.scaled is not None and self.stage in backend.scaled.stages
+            return knows_stage and self._kind(group) == DirectionKind.ADAM and not is_dtensor(w)
         if not isinstance(clip.rule, QuantileRule):
             return False
         # The sums of squares are those of one process.
@@ -171,8 +177,7 @@ class FusedGroup(ABC):
 
     def _make_plan(self, weights: list[Tensor], states: list[ParameterState], group: Group) -> None:
         """Put the matrices of all supported parameters into one table, the clipped ones first."""
-        device = next((w.device for w in weights if backend_for(w.device.type)), None)
-        backend = backend_for(device.type) if device is not None else None
+        device, backend = backend_of(weights)
         supported: list[int] = []
         over: list[Any] = []
         if backend is not None:
@@ -207,13 +212,19 @@ class FusedGroup(ABC):
             if isinstance(clip.rule, QuantileRule):
                 self._set_rule(clip.rule, device if backend.uses_torch else None)
         self._plan.propagate = group["nonfinite"] == "propagate"
-        self._plan.is_scaled = bool(clipped) and self._rule is None
+        if clipped and self._rule is None:
+            self._plan.scaled = self._scaled_matrices(group, [clipped[i] for i in owner[: self._plan.clipped]])
         self._backend = backend(self._plan)
         if self._plan.is_scaled:
             assert backend.scaled is not None
-            self._scaled = ScaledMatrices(
-                self._plan, group[self.stage], self._memory, clipped, layout_of(group), backend.scaled
-            )
+            self._scaled = backend.scaled(self._plan, self._backend)
+
+    def _scaled_matrices(self, group: Group, parameters: list[Tensor]) -> ScaledMatrices:
+        """Describe the clipped matrices, one of each of these parameters, to what clips by rows and columns."""
+        clip, layout = group[self.stage], layout_of(group)
+        sides = [(1, 1, *layout.shape(w.shape)) for w in parameters]  # a vector is a row
+        shapes = [(each[-2], each[-1]) for each in sides]
+        return ScaledMatrices(clip.rule, clip.operator, self._memory, shapes, layout.transposed, self.stage == "grad")
 
     def _set_rule(self, rule: QuantileRule, device: torch.device | None) -> None:
         """Let this rule make the thresholds, on a device where its memory is there."""

@@ -19,7 +19,8 @@ from . import triton_kernels as kernels
 from . import triton_momentum as momentum
 from . import triton_search as searching
 from .captured_upload import CapturedUpload
-from .plan import DirectionKind, KernelPlan, ThresholdSource
+from .plan import DirectionKind, KernelPlan, Operator, ThresholdSource
+from .scaled_gpu import ScaledGPUBackend
 from .scaled_matrices import ScaledBackend
 
 _SHIFTS = (24, 16, 8, 0)  # of the digits of a magnitude's bit pattern, the highest first
@@ -30,7 +31,8 @@ class GPUBackend:
     """Carries out the plans of one group on a device by Triton's kernels.
 
     An exact quantile takes eleven launches whatever the number of matrices, a threshold that is known before the step
-    one; a clip that keeps the root mean square one more. Results are the same to the bit in every run.
+    one, a clip that keeps the root mean square one more; thresholds by rows and columns take six. Results are the same
+    to the bit in every run.
     """
 
     uses_torch: ClassVar[bool] = True
@@ -38,7 +40,7 @@ class GPUBackend:
     takes_half: ClassVar[frozenset[DirectionKind]] = frozenset({DirectionKind.ADAM})
     preserves_rms: ClassVar[frozenset[DirectionKind]] = frozenset({DirectionKind.ADAM})
     spans_processes: ClassVar[bool] = True
-    scaled: ClassVar[type[ScaledBackend] | None] = None
+    scaled: ClassVar[type[ScaledBackend] | None] = ScaledGPUBackend
     tile = 8192  # entries that one program works on; below 2^15, for its counts share a register
     block = 1024 if torch.version.hip else 512  # entries that it holds at a time: four, 16 bytes, for each thread
     warps = 4
@@ -47,10 +49,11 @@ class GPUBackend:
         self._device = plan.bindings[0].w.device
         self._step = _StepTables(plan, self.tile)
         self._captured = CapturedUpload(self._step.size, self._device)
-        self._owner = self._upload(plan.owner)
+        self._owner = self.upload(plan.owner)
         self._room = max(self.tile // 16, 1)  # magnitudes that a tile can keep; more are made anew
-        tiles = [(row, part) for row, n in enumerate(plan.size) for part in range(-(-int(n) // self.tile))]
-        self._tiles = self._upload(np.array(tiles, np.int32).reshape(-1, 2))
+        walked = range(plan.clipped if plan.is_scaled else 0, len(plan.size))  # the others are left to `scaled`
+        tiles = [(row, part) for row in walked for part in range(-(-int(plan.size[row]) // self.tile))]
+        self._tiles = self.upload(np.array(tiles, np.int32).reshape(-1, 2))
         self._clipped_tiles = sum(row < plan.clipped for row, _ in tiles)
         self._source = b""  # the sources for which `_ready` holds
         self._ready = torch.ones(len(plan.owner), dtype=torch.int32, device=self._device)
@@ -59,10 +62,14 @@ class GPUBackend:
 
     def run(self, plan: KernelPlan) -> Tensor:
         """Do the step: see `plan.Backend`."""
-        self._tables = self._upload_tables(plan)
+        self.tables = self._upload_tables(plan)
+        if plan.is_scaled:
+            if len(self._tiles):
+                self._walk(plan, self.tables.thresholds, update=True, rms=kernels.NO_RMS)
+            return torch.zeros(plan.clipped, device=self._device)
         self._set_ready(plan)
         on_device = isinstance(plan.threshold, Tensor)  # `move` follows where a threshold is awaited
-        thresholds = _vector(plan.threshold) if on_device else self._tables.thresholds
+        thresholds = _vector(plan.threshold) if on_device else self.tables.thresholds
         is_known = on_device or bool((plan.source == ThresholdSource.KNOWN).any())
         measures = plan.preserve_rms and is_known
         self._walk(plan, thresholds, update=True, rms=kernels.MEASURE if measures else kernels.NO_RMS)
@@ -75,12 +82,17 @@ class GPUBackend:
             self._move(plan, thresholds, is_measured=is_known)
         return quantiles
 
+    @property
+    def has_half(self) -> bool:
+        """Whether a gradient or a parameter of the last `run` is in half precision."""
+        return self._step.has_half
+
     def _upload_tables(self, plan: KernelPlan) -> "_Views":
         """Copy this step's tables to the device. A CUDA graph does so at each replay, with the same gradients."""
         array = self._step.fill(plan)
         if plan.is_capturable and not is_capturing():
             self._captured.prepare()
-        tables = self._step.views(self._captured.upload(array) if is_capturing() else self._upload(array))
+        tables = self._step.views(self._captured.upload(array) if is_capturing() else self.upload(array))
         constants = tables.constants.view(len(plan.owner), _CONSTANTS)
         for name, value in plan.device_constants.items():
             column = constants[:, plan.constants[0]._fields.index(name)]
@@ -104,7 +116,7 @@ class GPUBackend:
     def inverse_norms(self, plan: KernelPlan) -> Tensor:
         """Return one over the Frobenius norm of each matrix in the plan's outputs: see `plan.DirectionBackend`."""
         inverse = torch.empty(len(plan.owner), dtype=torch.float32, device=self._device)
-        self._launch(momentum.inverse_norms, len(plan.owner), self._tables.addresses, self._squares, inverse, BLOCK=128)
+        self.launch(momentum.inverse_norms, len(plan.owner), self.tables.addresses, self._squares, inverse, BLOCK=128)
         return inverse
 
     def _make_search(self, plan: KernelPlan) -> None:
@@ -117,7 +129,7 @@ class GPUBackend:
         self._estimates[:, kernels.WIDTH.value] = kernels.WIDEST.value
         self._histogram = torch.zeros(count, digits.BINS.value, dtype=torch.int64, **new)
         self._thresholds = torch.zeros(count, dtype=torch.float32, **new)
-        self._totals = self._upload((plan.size[:count] if plan.total is None else plan.total).astype(np.int64))
+        self._totals = self.upload((plan.size[:count] if plan.total is None else plan.total).astype(np.int64))
         self._level = torch.full((1,), plan.q or 0.0, dtype=torch.float64, **new)
         programs = self._clipped_tiles if count else 0
         self._kept = torch.empty(programs * self._room, dtype=torch.int32, **new)
@@ -140,11 +152,11 @@ class GPUBackend:
             self._source = plan.source.tobytes()
             ready = np.ones(len(plan.owner), np.int32)
             ready[: plan.clipped] = plan.source == ThresholdSource.KNOWN
-            self._ready = self._upload(ready)
+            self._ready = self.upload(ready)
 
     def _walk(self, plan: KernelPlan, thresholds: Tensor, *, rms: Any, update: bool = False) -> None:
         """Launch one pass over the matrices: of all with `update`, else of clipped ones."""
-        tables = self._tables
+        tables = self.tables
         programs = len(self._tiles) if update else self._clipped_tiles
         arrays: tuple[Any, ...] = (self._ready, thresholds, self._search, self._kept, self._kept_counts)
         if plan.kind is DirectionKind.ADAM:
@@ -153,36 +165,36 @@ class GPUBackend:
         else:
             kernel, arrays = momentum.walk, (*arrays, self._squares)
             own = {"KIND": int(plan.kind), "OUTPUT": _output_format(plan)}
-        self._launch(
+        self.launch(
             kernel,
             programs,
             *(tables.addresses, tables.constants, self._tiles, *arrays, plan.clipped),
             **own,
             UPDATE=update,
             LOOK=update and plan.q is not None,
-            OPERATOR=int(plan.operator),
+            OPERATOR=int(Operator.NONE if plan.is_scaled else plan.operator),
             LIMITS=not plan.propagate,
             **{"TILE": self.tile, "BLOCK": self.block, "ROOM": self._room},
         )
 
     def _select(self, plan: KernelPlan) -> None:
         """Find the quantile of every clipped matrix: nine launches, and six exchanges where matrices are sharded."""
-        tables, shape = self._tables, {"TILE": self.tile, "BLOCK": self.block, "ROOM": self._room}
+        tables, shape = self.tables, {"TILE": self.tile, "BLOCK": self.block, "ROOM": self._room}
         search, histogram, totals = self._search, self._histogram, self._totals
         kept = (self._kept, self._kept_counts)
         if plan.over:
             counts = search[:, kernels.ZEROS.value : kernels.INSIDE.value + 1].contiguous()
             all_reduce(counts, dist.ReduceOp.SUM, plan.over)
             search[:, kernels.ZEROS.value : kernels.INSIDE.value + 1] = counts
-        self._launch(searching.locate, plan.clipped, totals, search, self._estimates, self._level)
+        self.launch(searching.locate, plan.clipped, totals, search, self._estimates, self._level)
         for shift in _SHIFTS:
             arrays = (tables.addresses, tables.constants, self._tiles, search, histogram, *kept, shift)
-            self._launch(searching.digit, self._clipped_tiles, *arrays, KIND=int(plan.kind), LAST=shift == 0, **shape)
+            self.launch(searching.digit, self._clipped_tiles, *arrays, KIND=int(plan.kind), LAST=shift == 0, **shape)
             all_reduce(histogram, dist.ReduceOp.SUM, plan.over)
             if shift == 0 and plan.over:
                 self._reduce_ends(plan)
             results = (self._estimates, self._level, tables.multiples, self._thresholds)
-            self._launch(searching.choose, plan.clipped, totals, search, histogram, *results, LAST=shift == 0)
+            self.launch(searching.choose, plan.clipped, totals, search, histogram, *results, LAST=shift == 0)
 
     def _reduce_ends(self, plan: KernelPlan) -> None:
         """Take the largest magnitude and the smallest beyond the last digit over all processes, as one minimum."""
@@ -191,14 +203,14 @@ class GPUBackend:
         all_reduce(ends, dist.ReduceOp.MIN, plan.over)
         self._search[:, top], self._search[:, beyond] = -ends[0], ends[1]
 
-    def _launch(self, kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None:
+    def launch(self, kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None:
         """Launch one kernel on the device of the tensors, without fusing its operations: see triton_kernels.py."""
         if not programs:
             return
         with torch.cuda.device_of(self._tiles):  # type: ignore[no-untyped-call]
             kernel[(programs,)](*arguments, **constants, num_warps=self.warps, enable_fp_fusion=False)
 
-    def _upload(self, array: NDArray[Any]) -> Tensor:
+    def upload(self, array: NDArray[Any]) -> Tensor:
         """Copy an array to the device. Torch keeps the pinned copy until the device has read it."""
         host = torch.from_numpy(array)
         return host.clone() if self._device.type == "cpu" else host.pin_memory().to(self._device, non_blocking=True)
@@ -253,7 +265,7 @@ class _StepTables:
         self.has_half = bool(table[:, [kernels.G_PRECISION.value, kernels.H_PRECISION.value]].any())
         constants = np.array(plan.constants, np.float32)
         self._constants[:, : constants.shape[1]] = constants if len(constants) == 1 else constants[plan.owner]
-        if plan.clipped and not isinstance(plan.threshold, Tensor):
+        if plan.clipped and not (plan.is_scaled or isinstance(plan.threshold, Tensor)):
             self._multiples[:], self._thresholds[:] = plan.multiple, plan.threshold
         return self._bytes
 

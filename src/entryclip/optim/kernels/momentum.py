@@ -28,7 +28,7 @@ _TOGETHER = 1 << 27  # entries of Muon's parameters that are stepped together: 2
 class FusedSGD(FusedGroup):
     """The fused step of one SGD group. The step that makes a momentum buffer is left to the plain path."""
 
-    stage: ClassVar[str] = "post"
+    stage = "post"
     options: ClassVar[tuple[str, ...]] = ("grad", "weight_decay")
 
     def __init__(self) -> None:
@@ -65,6 +65,8 @@ class FusedSGD(FusedGroup):
 
 class FusedMuon:
     """The fused step of one Muon group, which steps its parameters in portions of bounded size."""
+
+    clips_gradients = False
 
     def __init__(self) -> None:
         self.rest: list[Tensor] = []
@@ -105,7 +107,7 @@ class FusedMuon:
 class MuonPortion(FusedGroup):
     """Parameters of a Muon group that are stepped in the same launches."""
 
-    stage: ClassVar[str] = "pre"
+    stage = "pre"
     options: ClassVar[tuple[str, ...]] = ("post",)
 
     def step_(self, gradients: list[Tensor], group: Group) -> None:

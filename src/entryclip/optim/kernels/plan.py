@@ -20,7 +20,7 @@ from ..groups import Group, ParameterState
 from .binding import ParameterBinding
 
 if TYPE_CHECKING:
-    from .scaled_matrices import ScaledBackend
+    from .scaled_matrices import ScaledBackend, ScaledMatrices
 
 
 class Operator(enum.IntEnum):
@@ -95,7 +95,7 @@ class KernelPlan:
     total: NDArray[np.int64] | None = None  # entries of each clipped matrix on all processes; None: as `size`
     propagate: bool = True  # a non-finite u comes out NaN, whatever the operator's limit
     preserve_rms: bool = False  # each clipped matrix is scaled back to the root mean square of its u
-    is_scaled: bool = False  # the clipped matrices are left to a `ScaledBackend`
+    scaled: "ScaledMatrices | None" = None  # the clipped matrices are left to a `ScaledBackend`, by what stands here
     kind: DirectionKind = DirectionKind.ADAM
     is_capturable: bool = False  # a CUDA graph may capture the step: the host reads nothing from the device
     # What changes from step to step.
@@ -111,6 +111,11 @@ class KernelPlan:
     source: Array = field(default_factory=lambda: np.zeros(0, np.int64))  # of `ThresholdSource`
     threshold: Array = field(default_factory=lambda: np.zeros(0))
     multiple: Array = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether the clipped matrices are left to a `ScaledBackend`."""
+        return self.scaled is not None
 
 
 class Backend(Protocol):
@@ -163,6 +168,11 @@ class FusedStep(Protocol):
     @property
     def takes_half(self) -> bool:
         """Whether the kernel reads half gradients, and writes the half parameters whose fp32 copies are its weights."""
+        ...
+
+    @property
+    def clips_gradients(self) -> bool:
+        """Whether the kernel takes the gradients as they are, and clips them itself."""
         ...
 
     def bind(

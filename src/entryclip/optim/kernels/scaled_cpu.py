@@ -4,14 +4,17 @@ import ctypes
 import functools
 import math
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ...auto_threshold import expected
+from ...log_scales import ceiling_bits
 from .compiler import library
-from .plan import AdamConstants, KernelPlan
-from .scaled_matrices import MatricesOfOneShape
+from .host_scales import by_shape
+from .plan import OPERATORS, AdamConstants, Backend, KernelPlan, Operator
 
 ADAM = np.dtype([(name, "f4") for name in AdamConstants._fields])  # the struct Adam of adam.h
 _ARRAYS = ("row_sums", "column_sums", "row_counts", "column_counts", "row_scales", "column_scales")
@@ -35,18 +38,27 @@ def _library() -> ctypes.CDLL:
 
 
 class ScaledCPUBackend:
-    """Carries out the step of a plan's clipped matrices on the host: see `scaled_matrices.ScaledBackend`."""
+    """Carries out the step of a plan's clipped matrices on the host: see `scaled_matrices.ScaledBackend`.
 
-    def __init__(self, plan: KernelPlan, shapes: list[MatricesOfOneShape], transposed: bool):
+    The kernel walks over the entries; what is as long as rows and columns is worked out here, by the functions of the
+    plain path.
+    """
+
+    stages: ClassVar[frozenset[str]] = frozenset({"post"})
+
+    def __init__(self, plan: KernelPlan, backend: Backend):
+        assert plan.scaled is not None
+        self._scaled, transposed = plan.scaled, plan.scaled.transposed
         self._jobs = jobs = np.zeros(plan.clipped, SCALED_JOB)
-        owner, start = plan.owner[: plan.clipped], plan.start[: plan.clipped]
-        self._owner, self._offset = owner, 4 * start
+        self._owner, start = plan.owner[: plan.clipped], plan.start[: plan.clipped]
+        self._offset = 4 * start
         addresses = np.array([each.addresses for each in plan.bindings], np.int64).reshape(-1, 3)
         for name, column in zip("pmv", addresses.T, strict=True):
-            jobs[name] = column[owner] + self._offset
+            jobs[name] = column[self._owner] + self._offset
         jobs["limits"], jobs["by_columns"] = not plan.propagate, transposed
         own, other = ("column", "row") if transposed else ("row", "column")
-        for matrices in shapes:
+        self._shapes = by_shape(plan.scaled)
+        for matrices in self._shapes:
             at, (m, n) = matrices.index, matrices.shape
             jobs["rows"][at], jobs["columns"][at] = (n, m) if transposed else (m, n)
             for kind in ("sums", "counts", "scales"):
@@ -55,7 +67,30 @@ class ScaledCPUBackend:
             jobs["sketch"][at] = _each(matrices.sketch)
             jobs["look_by"][at], jobs["look_count"][at] = matrices.stride, matrices.looked_at
 
-    def scan(self, plan: KernelPlan, ceilings: NDArray[np.int32]) -> None:
+    def step_(self, plan: KernelPlan) -> None:
+        """Take the gradients in and move the weights, each matrix clipped as its entries call for."""
+        scaled, jobs = self._scaled, self._jobs
+        memory, rule, operator = scaled.memory, scaled.rule, scaled.operator
+        variance, ceiling = expected(memory)
+        self._scan(plan, ceiling_bits(ceiling).reshape(-1))
+        scales = [matrices.set_scales(variance[matrices.index]) for matrices in self._shapes]
+        jobs["look_from"] = memory["looks"].astype(np.int64)[self._owner] % jobs["look_by"]
+        _library().sketch(*self._arguments())
+        jobs["operator"] = int(Operator.HARD)
+        used = np.zeros(len(memory["looks"]), bool)
+        for matrices, found in zip(self._shapes, scales, strict=True):
+            at = matrices.index
+            before = {"sketch": memory["sketch"][at], "level": memory["level"][at], "looks": np.float32(0)}
+            seen, after = rule.follow(matrices.sketch, found, matrices.shape, before)
+            decision = rule.decide(seen, operator, matrices.shape)
+            jobs["operator"][at[decision.clips.reshape(-1)]] = int(OPERATORS[operator])
+            jobs["threshold"][at], jobs["slope"][at] = decision.threshold.reshape(-1), decision.slope.reshape(-1)
+            memory["sketch"][at], memory["level"][at] = after["sketch"], after["level"]
+            used[self._owner[at[found.count.reshape(-1) > 0]]] = True
+        memory["looks"] += used
+        self._check(_library().move(*self._arguments(), torch.get_num_threads()))
+
+    def _scan(self, plan: KernelPlan, ceilings: NDArray[np.int32]) -> None:
         """Take the gradients into the moments, and write the sums and counts of all matrices."""
         jobs = self._jobs
         constants = np.array(plan.constants, ADAM)
@@ -63,17 +98,6 @@ class ScaledCPUBackend:
         jobs["g"] = np.array([g.data_ptr() for g in plan.gradients], np.int64)[self._owner] + self._offset
         jobs["ceiling"] = ceilings
         self._check(_library().scan(*self._arguments(), torch.get_num_threads()))
-
-    def sketch(self, first_rows: NDArray[np.int64]) -> None:
-        """Write the sketches of all matrices, of every so many rows beginning with these."""
-        self._jobs["look_from"] = first_rows
-        _library().sketch(*self._arguments())
-
-    def move(self, operators: NDArray[np.int64], thresholds: NDArray[np.float32], slopes: NDArray[np.float32]) -> None:
-        """Move the weights of all matrices."""
-        jobs = self._jobs
-        jobs["operator"], jobs["threshold"], jobs["slope"] = operators, thresholds, slopes
-        self._check(_library().move(*self._arguments(), torch.get_num_threads()))
 
     def _arguments(self) -> tuple[ctypes.c_void_p, ctypes.c_int64]:
         return ctypes.c_void_p(self._jobs.ctypes.data), ctypes.c_int64(len(self._jobs))

@@ -66,6 +66,16 @@ def is_aligned(table, matrix, left):
 
 
 @triton.jit
+def advance(m, v, x, constants):
+    """Return the moments with the gradient x taken in; `constants` are the matrix's own."""
+    d = x - m
+    fresh = tl.load(constants + FRESH1)
+    m = tl.where(fresh < 0.5, tl.fma(fresh, d, m), tl.fma(-tl.load(constants + BETA1), d, x))  # torch's lerp
+    v = tl.fma(tl.load(constants + FRESH2) * x, x, tl.load(constants + BETA2) * v)  # torch's order: x * x may overflow
+    return m, v
+
+
+@triton.jit
 def direction(m, v, a, b):
     """Return AdamW's bias-corrected direction, the same bits in every pass."""
     return tl.div_rn(m, tl.fma(tl.sqrt_rn(v), a, b))
@@ -122,7 +132,7 @@ def add_counts(search, kept_counts, matrix, counts, top, count):
 
 
 @triton.jit
-def _place(table, matrix, column, precision_column, start):
+def place_of(table, matrix, column, precision_column, start):
     """Return where entry `start` of an array of any precision is, as an integer, and the precision."""
     precision = tl.load(table + matrix * TABLE_COLUMNS + precision_column)
     return tl.load(table + matrix * TABLE_COLUMNS + column) + start * width_of(precision), precision
@@ -143,8 +153,8 @@ def _walk_tile(
     m_at, v_at = address_of(table, matrix, M, start), address_of(table, matrix, V, start)
     c = tl.load(thresholds + matrix, mask=is_clipped, other=1.0)
     if HALF:
-        first_g, g_precision = _place(table, matrix, G, G_PRECISION, start)
-        first_h, h_precision = _place(table, matrix, H, H_PRECISION, start)
+        first_g, g_precision = place_of(table, matrix, G, G_PRECISION, start)
+        first_h, h_precision = place_of(table, matrix, H, H_PRECISION, start)
     if LOOK:
         low = tl.load(search + matrix * SEARCH_COLUMNS + LOW, mask=is_clipped, other=0).to(tl.int32)
         high = tl.load(search + matrix * SEARCH_COLUMNS + HIGH, mask=is_clipped, other=0).to(tl.int32)
@@ -164,10 +174,7 @@ def _walk_tile(
                 x = load_widened(first_g, g_precision, offsets, ok, ALIGNED) * tl.load(row + SIGN)
             else:
                 x = tl.load(at(g, offsets, ALIGNED), ok, 0.0) * tl.load(row + SIGN)
-            d = x - m
-            fresh = tl.load(row + FRESH1)
-            m = tl.where(fresh < 0.5, tl.fma(fresh, d, m), tl.fma(-tl.load(row + BETA1), d, x))  # torch's lerp
-            v = tl.fma(tl.load(row + FRESH2) * x, x, tl.load(row + BETA2) * v)  # torch's order: x * x may overflow
+            m, v = advance(m, v, x, row)
             tl.store(at(m_at, offsets, ALIGNED), m, ok)
             tl.store(at(v_at, offsets, ALIGNED), v, ok)
         u = direction(m, v, a, b)
