@@ -44,8 +44,8 @@ def table_clips(name: str, own: Group, hidden: Group) -> Group:
     method, clips = find_method(own["method"]), {**find_method(hidden["method"]).options(), **hidden}
     if clips.get("pre") is not None and not method.has_sign:
         raise ValueError(
-            f"clip_where names {name}, which {own['method']} trains, but the clip acts at the stage pre, before a matrix "
-            f"sign that {own['method']} has not: clip at the stage grad or post, or leave {name} out"
+            f"clip_where names {name}, which {own['method']} trains, but the clip acts at the stage pre, before a "
+            f"matrix sign that {own['method']} has not: clip at the stage grad or post, or leave {name} out"
         )
     return {stage: clips.get(stage) for stage in STAGES if own.get(stage) is None}
 
