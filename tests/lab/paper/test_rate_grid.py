@@ -5,8 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from entryclip.lab.engine.reproduce import Options, reproduce_all
-from entryclip.lab.engine.store import load_record, load_rows
+from entryclip.lab.engine.grid import single_values
 from entryclip.lab.paper.rate_grid import STUDY
 from entryclip.lab.paper.rate_grid.arms import parse_arm
 from entryclip.lab.paper.rate_grid.study import Cell, RateGridConfig, RateGridRun, best_cells, next_units, units
@@ -27,8 +26,6 @@ def test_the_control_of_adamw_is_the_default():
 
 
 def test_the_grid_of_muon_is_one_line():
-    from entryclip.lab.engine.grid import single_values
-
     line = f"methods={':'.join(MUON_METHODS)} rates=0.008:0.016:0.032 warmups=0 seeds=5".split()
     config = STUDY.configured(changes=single_values(STUDY, line))
     assert len(config.cells()) == 5 * 3
@@ -169,32 +166,32 @@ def test_the_best_alone_can_be_reported():
     assert [piece["seed"] for piece in whole] == sorted(piece["seed"] for piece in whole)  # whole pairs first
 
 
-@pytest.fixture(scope="module")
-def results(shards, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("grid")
-    options = Options(quick=True, jobs=1, changes={"data": str(shards)})
-    assert not reproduce_all([STUDY], folder, options)
-    return folder / "rate-grid"
-
-
-def test_a_small_grid_end_to_end(results):
-    rows, config = load_rows(results), RateGridConfig.quick()
+def test_a_small_grid_end_to_end(shards):
+    config = dataclasses.replace(RateGridConfig.quick(), data=str(shards), rates=(0.01,))
+    rows = [row for piece in units(config) for row in STUDY.run_unit(config, piece)]
     assert len(rows) == len(config.cells()) * 3
     for row in rows:
         assert row["eval_steps"] == [0, 4, 7, 8]
         assert row["eval_losses"][-1] == row["loss"]
         assert row["tokens"] == 8 * 4 * 64
-    warm = {
-        row["warmup"]: row["loss"] for row in rows if (row["method"], row["lr"], row["seed"]) == ("adamw", 0.01, 402)
-    }
+    warm = {row["warmup"]: row["loss"] for row in rows if (row["method"], row["seed"]) == ("adamw", 402)}
     assert warm.keys() == {0, 2}
     assert warm[0] != warm[2]
-    record = load_record(results)
-    assert [claim.claim for claim in record.claims] == [
+    assert [claim.claim for claim in STUDY.claims(rows)] == [
         "AdamW, smooth shrinkage ends below AdamW, each at its best rate and warm-up",
         "Muon, smooth shrinkage ends below Muon, each at its best rate and warm-up",
     ]
-    (lines,) = record.tables.values()
+    (lines,) = STUDY.tables(rows).values()
     assert len(lines) == len(config.cells())
     assert sum(line["best"] == "yes" for line in lines) == 4
-    assert (results / "rate_grid.png").stat().st_size > 10_000
+    axes = STUDY.figures(rows)["rate_grid"].axes
+    assert [axis.get_title() for axis in axes[:2]] == ["AdamW", "Muon"]
+
+
+def test_a_run_that_diverged_is_a_row_without_a_loss(shards):
+    config = dataclasses.replace(RateGridConfig.quick(), data=str(shards))
+    piece = {"stage": "tuning", "method": "adamw", "level": None, "lr": 1e30, "warmup": 0, "seed": 1}
+    (row,) = STUDY.run_unit(config, piece)
+    assert row["loss"] is None
+    assert "training stopped at step" in row["diverged"]
+    assert row["eval_steps"] == [0]

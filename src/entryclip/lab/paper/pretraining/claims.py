@@ -50,7 +50,7 @@ def _compared(
     """A claim that `method` ends below `other`; None where either was not run, or they have no seed in common."""
     if method not in found or other not in found or not set(found[method].seeds) & set(found[other].seeds):
         return None
-    notes = [f"{METHOD_NAMES[name]}: {words}" for name in (other, method) for words in edges.get(name, [])]
+    notes = [f"{METHOD_NAMES[name]}: {', '.join(edges[name])}" for name in (other, method) if edges.get(name)]
     return PairedClaim(claim, differences(found[other], found[method]), notes=tuple(notes))
 
 

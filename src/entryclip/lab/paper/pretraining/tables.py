@@ -12,11 +12,11 @@ from .savings import Curves, curves, difference, restricted, saving
 from .search import Trial, best, trials_of
 
 REPORTED = (
-    "Tuned methods on seeds they were not tuned on. Over the seeds that all methods here have: mean final validation "
-    "loss ± standard deviation, and the difference from AdamW or Muon without clipping. Over all seeds that the method "
-    "and this baseline have: their number, the difference again, and tokens saved. Brackets are 95 % intervals, "
-    "Student's for losses; those of tokens resample the seeds and are too narrow. Median seconds of training, on a "
-    "shared machine"
+    "Tuned methods on seeds they were not tuned on. Over the seeds that all methods on AdamW have, or all on Muon: "
+    "mean final validation loss ± standard deviation, and the difference from AdamW or Muon without clipping. Over all "
+    "seeds that the method and this baseline have: their number, the difference again, and tokens saved. Brackets are "
+    "95 % intervals, Student's for losses; those of tokens resample the seeds and are too narrow. Median seconds of "
+    "training, on a shared machine"
 )
 _COMMON = ("final loss, common seeds", "less the baseline's, common seeds")
 _AGAINST = ("less the baseline's", "tokens saved")
@@ -32,7 +32,10 @@ def tables(rows: Sequence[Row]) -> Mapping[str, list[Row]]:
 def reported(rows: Sequence[Row]) -> list[Row]:
     """The runs of the tuned methods, a line each."""
     found, settings = curves(rows), {row["method"]: row for row in rows if row["stage"] == "report"}
-    common, lines = restricted(found), []
+    common: dict[str, Curves] = {}
+    for name in dict.fromkeys(BASELINES.get(method, method) for method in found):
+        common |= restricted({m: each for m, each in found.items() if BASELINES.get(m, m) == name})
+    lines = []
     for method, each in found.items():
         line = {
             "method": METHOD_NAMES[method],
@@ -48,7 +51,7 @@ def reported(rows: Sequence[Row]) -> list[Row]:
 
 
 def _over_common_seeds(method: str, common: Mapping[str, Curves]) -> Row:
-    """The final loss and its difference from the baseline's over the seeds that all methods have, as text."""
+    """The final loss and its difference from the baseline's, over the seeds of `common`, as text."""
     if method not in common:
         return dict.fromkeys(_COMMON, "")
     each, baseline = common[method], common.get(BASELINES.get(method, ""))

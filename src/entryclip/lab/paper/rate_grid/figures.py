@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 CAPTIONS = {
     "rate_grid": "Above: mean final validation loss over seeds, by learning rate of the hidden matrices. Below: the "
-    "same less the loss without a clip at its best rate and warm-up, seed by seed, with 95 % intervals. Filled points are "
-    "seeds that had no part in the choice of the best; a hollow one was run with the tuning's seeds alone. Rings: the "
-    "best of each method by the tuning's seeds. Dashed: with warm-up.",
+    "same less the loss without a clip at its best rate and warm-up, seed by seed, with 95 % intervals. Filled points "
+    "are seeds that had no part in the choice of the best; a hollow one was run with the tuning's seeds alone. Rings: "
+    "the best of each method by the tuning's seeds. Dashed: with warm-up.",
 }
 _MARKS = "osD^vP"
 _SPARE = (RED, BLUE, GREEN, ORANGE, OLIVE)  # of methods that have no colour of their own

@@ -51,10 +51,10 @@ class RateGridConfig(TrainingRunsConfig):
 
     @classmethod
     def quick(cls) -> "RateGridConfig":
-        """Three methods on the tiny model for a few steps: enough to see that it works, too little to compare them."""
+        """Four methods on the tiny model for a few steps: enough to see that it works, too little to compare them."""
         return cls(
             model="tiny",
-            methods=("adamw", "post-smooth", "muon/0.01/0", "pre-smooth/0.01/0"),
+            methods=("adamw", "post-smooth/0.01/0", "muon/0.01/0", "pre-smooth/0.01/0"),
             rates=(0.005, 0.01),
             warmups=(0, 2),
             tuning_seeds=1,
