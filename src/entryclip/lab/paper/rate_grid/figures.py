@@ -63,7 +63,7 @@ def _draw(
     cells = grid.cells_of(arm)
     for warmup in dict.fromkeys(cell.warmup for cell in cells):
         line = sorted((cell for cell in cells if cell.warmup == warmup), key=lambda cell: cell.lr)
-        style = {"color": colour, "ls": "--" if warmup else "-", "lw": 1.3}
+        style = {"color": colour, "ls": "--" if warmup else "-", "lw": 1.3, "marker": mark, "ms": 4, "mfc": "none"}
         several = len({cell.warmup for cell in cells}) > 1
         label = arm_name(arm, arms) + (f", warm-up {warmup}" if several or warmup else "")
         means = [float(np.mean(list(_seeds(grid, cell).values()))) for cell in line]
