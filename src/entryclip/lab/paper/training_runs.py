@@ -1,6 +1,5 @@
 """What the training runs of a study of the language model have in common: one config to inherit from."""
 
-import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -84,10 +83,4 @@ class TrainingRunsConfig:
 
     def folder(self) -> Path:
         """The folder of shards."""
-        return _folder(self.data, self.model)
-
-
-@functools.cache
-def _folder(data: str, model: str) -> Path:
-    """Return the folder of shards; to look for the default one takes seconds, too long for each of many short runs."""
-    return data_folder(data, model)
+        return data_folder(self.data, self.model)
