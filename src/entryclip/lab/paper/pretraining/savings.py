@@ -2,8 +2,8 @@
 
 saving = 1 - tokens to reach l0 / tokens of the baseline's run, where l0 is the baseline's mean final loss and the
 tokens are read off the method's mean curve, linearly between evaluations. Seeds are paired: both methods saw the same
-batches from the same weights. The interval resamples seeds, those of l0 with them. With few seeds it is too narrow (of
-three it covers 78 %, of five 85 %), so it describes and decides nothing: claims go by `difference`.
+batches from the same weights. The interval resamples seeds, those of l0 with them. With few seeds it is too narrow
+(about 75 % with three, 83 % with five), so it describes and decides nothing: claims go by `difference`.
 """
 
 import math
