@@ -12,8 +12,10 @@ from typing import Any
 from entryclip.lab.engine.files import write_text
 from entryclip.lab.engine.store import load_rows
 from entryclip.lab.engine.study import Claim
+from entryclip.lab.paper.holm import holm
+from entryclip.lab.paper.intervals import paired_p
 from entryclip.lab.paper.pretraining.claims import claims
-from entryclip.lab.paper.pretraining.savings import curves
+from entryclip.lab.paper.pretraining.savings import curves, differences
 from entryclip.lab.paper.pretraining.tables import against, reported, tuned
 from entryclip.lab.paper.regression.results import markdown as regression_table
 from entryclip.lab.paper.scales import STUDY as SCALES
@@ -66,8 +68,20 @@ def controls(results: Path) -> list[dict[str, Any]]:
         ("AdamW, smooth shrinkage", "AdamW with decay 0.2", decay, found["post-smooth"]),
         ("AdamW, smooth shrinkage, five more seeds", "AdamW", again, smooth),
         ("AdamW, smooth shrinkage, all ten", "AdamW", ten["adamw"], ten["post-smooth"]),
+        ("AdamW, smooth, RMS kept", "AdamW, smooth shrinkage", found["post-smooth"], found["post-smooth-rms"]),
     ]
-    return [{"method": name, "baseline": other, **against(base, method)} for name, other, base, method in pairs]
+    apart = [differences(base, method) for _, _, base, method in pairs]
+    chances = holm([paired_p(each) for each in apart])
+    return [
+        {
+            "method": name,
+            "baseline": other,
+            "seeds": len(each),
+            **against(base, method),
+            f"p, Holm over {len(pairs)}": f"{chance:.2g}",
+        }
+        for (name, other, base, method), each, chance in zip(pairs, apart, chances, strict=True)
+    ]
 
 
 def study(results: Path) -> list[dict[str, Any]]:

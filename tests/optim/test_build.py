@@ -74,7 +74,43 @@ def test_only_the_named_matrices_are_clipped(gpt2):
     assert found.keys() == {name for name, role in roles(gpt2).items() if role == "hidden"}
     nowhere = build(gpt2, "muon", clip_where=())
     assert all(group["pre"] is None for group in nowhere.param_groups)
-    with pytest.raises(ValueError, match=r"clip_where names no hidden matrix by 'transformer\.wte\.weight'"):
+    everywhere = build(gpt2, "muon", clip_where="*")
+    assert {group["role"] for group in everywhere.param_groups if group["pre"]} == {"hidden"}
+
+
+def test_embeddings_and_heads_are_clipped_where_they_are_named():
+    """They get the clip of the hidden matrices, which alone are clipped unless a pattern names the others."""
+    model = nn.ModuleDict({"embed": nn.Embedding(9, 4), "inner": nn.Linear(4, 4), "lm_head": nn.Linear(4, 9)})
+    for options, stage, clip in (
+        ({}, "post", ec.smooth(0.995)),
+        ({"post": None, "grad": ec.hard(0.9)}, "grad", ec.hard(0.9)),
+    ):
+        optimizer = build(model, "adamw", roles={"hidden": options}, clip_where=["embed*", "lm_head*"])
+        found = {name: group for group in optimizer.param_groups for name in group["param_names"]}
+        for name, group in found.items():
+            other = "grad" if stage == "post" else "post"
+            named = name in ("embed.weight", "lm_head.weight")
+            assert (group[stage], group[other]) == (clip if named else None, None), name
+    own = build(model, "adamw", roles={"embedding": {"post": ec.hard(0.5)}}, clip_where="embed.weight")
+    assert [group["post"] for group in own.param_groups if group["role"] == "embedding"] == [ec.hard(0.5)]
+
+
+def test_a_named_embedding_moves_by_its_clipped_update():
+    draw = torch.Generator().manual_seed(0)
+    w, g = torch.randn(9, 4, generator=draw), torch.randn(9, 4, generator=draw)
+    model = nn.ModuleDict({"embed": nn.Embedding(9, 4), "inner": nn.Linear(4, 4)})
+    alone = nn.Parameter(w.clone())
+    model["embed"].weight.data.copy_(w)
+    model["embed"].weight.grad, alone.grad = g.clone(), g.clone()
+    build(model, "adamw", lr=0.1, clip_where="embed*").step()
+    ec.optim.AdamW([alone], lr=0.1, weight_decay=0.1, post=ec.smooth(0.995)).step()
+    assert torch.equal(model["embed"].weight, alone)
+
+
+def test_clip_where_names_the_choices(gpt2):
+    with pytest.raises(ValueError, match=r"by 'wte': there are transformer\.h\..*, transformer\.wte\.weight, .*wpe"):
+        build(gpt2, "adamw", clip_where="wte")
+    with pytest.raises(ValueError, match=r"names transformer\.wte\.weight, which adamw trains, but .* the stage pre"):
         build(gpt2, "muon", clip_where="transformer.wte.weight")
 
 

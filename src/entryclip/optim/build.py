@@ -7,8 +7,6 @@ vectors                     AdamW, not clipped, no weight decay
 The rules that find the role are in `routing`; `explain` prints what they found.
 """
 
-import difflib
-import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..layout import Layout
+from .clip_where import clipped_names, table_clips
 from .groups import COMMON, STAGES, Group
 from .methods.method import find_method
 from .presets import spectra_clip
@@ -46,7 +45,8 @@ def build(
     roles       options per role that override these: {"embedding": {"lr": 0.3}, "hidden": {"pre": ec.hard(0.9)}}
     patterns    roles by parameter name, with wildcards: {"*.router.*": "vector"}; they come before all rules
     clip_where  the hidden parameters to clip, by name, by wildcard, or by the name of a matrix inside one, as in
-                `probe(...).flagged` (default: all)
+                `probe(...).flagged` (default: all); a pattern that fits no hidden parameter names embeddings and
+                heads, which then get the same clip
     options     options of all groups: nonfinite="skip", fp32_state=True, maximize=True, fused=True,
                 capturable=True (for CUDA graphs); and those of the methods, for the groups whose method has them:
                 betas=(0.9, 0.95) for AdamW's, momentum=0.9 for Muon's
@@ -70,7 +70,7 @@ def build(
     found = list(routes(model, patterns or {}))
     if not found:
         raise ValueError(f"{type(model).__name__} has no parameters that need a gradient")
-    return Staged(_groups(model, found, by_role, _without_clip(found, clip_where)))
+    return Staged(_groups(model, found, by_role, clipped_names(found, clip_where)))
 
 
 def explain(optimizer: Staged) -> str:
@@ -115,17 +115,18 @@ def _options_by_role(
     return result
 
 
-def _groups(
-    model: nn.Module, found: Sequence[Route], options: Mapping[Role, Group], without_clip: set[str]
-) -> list[Group]:
+def _groups(model: nn.Module, found: Sequence[Route], options: Mapping[Role, Group], clipped: set[str]) -> list[Group]:
     """Return one param group for all parameters of the same role, layout and clip, ordered by role."""
     parameters = dict(model.named_parameters())
     groups: dict[tuple[Role, Layout, bool], Group] = {}
     for route in found:
-        bare = route.name in without_clip
-        no_clips = {"grad": None, "pre": None, "post": None} if bare else {}
-        start = {**options[route.role], **asdict(route.layout), **no_clips, "role": route.role, "params": [], "why": []}
-        group = groups.setdefault((route.role, route.layout, bare), start)
+        own, chosen, clips = options[route.role], route.name in clipped, {}
+        if route.role == "hidden" and not chosen:
+            clips = dict.fromkeys(STAGES)
+        elif route.role != "hidden" and chosen:
+            clips = table_clips(route.name, own, options["hidden"])
+        start = {**own, **asdict(route.layout), **clips, "role": route.role, "params": [], "why": []}
+        group = groups.setdefault((route.role, route.layout, chosen), start)
         group["params"].append((route.name, parameters[route.name]))
         group["why"].append(route.why)
     return sorted(groups.values(), key=lambda group: ROLES.index(group["role"]))
@@ -149,21 +150,3 @@ def _method_options(method: str, lr: float | Tensor) -> Group:
     if method == "spectra":
         return {"method": "adamw", "post": spectra_clip(lr)}
     raise ValueError(f"method must be one of muon, adamw, spectra, got {method!r}")
-
-
-def _without_clip(found: Sequence[Route], where: str | Sequence[str] | None) -> set[str]:
-    """Return the hidden parameters that no pattern names, neither themselves nor a matrix inside them."""
-    if where is None:
-        return set()
-    hidden = {route.name for route in found if route.role == "hidden"}
-    patterns = [where] if isinstance(where, str) else list(where)
-    named = {pattern: {n for n in hidden if _names(pattern, n)} for pattern in patterns}
-    if unknown := [pattern for pattern, names in named.items() if not names]:
-        near = difflib.get_close_matches(unknown[0], hidden, 3, 0.0)
-        raise ValueError(f"clip_where names no hidden matrix by {unknown[0]!r}: there are {', '.join(near) or 'none'}")
-    return hidden.difference(*named.values())
-
-
-def _names(pattern: str, parameter: str) -> bool:
-    """Tell whether a pattern names a parameter or, as `parameter.part`, a matrix inside it."""
-    return fnmatch.fnmatchcase(parameter, pattern) or pattern.startswith(f"{parameter}.")

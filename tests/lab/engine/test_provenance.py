@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from entryclip.lab import paper
+from entryclip.lab.engine.config_fields import added_field
 from entryclip.lab.engine.provenance import Provenance, config_hash, drawing_hash, hash_modules
 from entryclip.lab.engine.source_hash import PACKAGE, code_hash, source_files
 from entryclip.lab.engine.study import DataSource
@@ -132,6 +133,16 @@ def test_a_result_is_named_by_its_study_and_fields_wherever_its_class_lives():
     assert config_hash("a", Config()) == config_hash("a", twin(3, (0.1,)))
     assert config_hash("a", Config()) != config_hash("b", Config())
     assert config_hash("a", Config()) != config_hash("a", Config(steps=4))
+
+
+def test_results_from_before_a_field_was_added_keep_their_names():
+    @dataclasses.dataclass(frozen=True)
+    class Later(Config):
+        warmup: int = added_field(0)
+
+    assert config_hash("a", Later()) == config_hash("a", Config())
+    assert config_hash("a", Later(warmup=5)) != config_hash("a", Config())
+    assert config_hash("a", Later(steps=4)) == config_hash("a", Config(steps=4))
 
 
 def test_other_data_is_a_reason_and_names_the_folder():

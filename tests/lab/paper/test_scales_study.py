@@ -124,7 +124,7 @@ def test_other_data_makes_rows_stale(config, shards):
     ("changes", "words"),
     [
         ({"stages": (20, 20)}, "stages must be steps from 1 on"),
-        ({"widths": (100,)}, "widths must be multiples of 64, the size of a head, got 100"),
+        ({"widths": (100,)}, "width must be a multiple of 64, the size of a head, got 100"),
         ({"optimizers": ("sgd",)}, "optimizers must be adamw or muon, got 'sgd'"),
         ({"samples": 20}, "measured <= samples <= sequences must hold"),
         ({"seeds": 0}, "seeds must be at least 1, got 0"),

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from .config_fields import naming_fields
 from .files import JsonObject
 from .schema import by_name, optional, text
 from .source_hash import code_hash
@@ -81,7 +82,7 @@ def config_hash(name: str, config: Any) -> str:
 
     The class and its module do not count, so that code can be moved without losing results.
     """
-    text = json.dumps([name, dataclasses.asdict(config)], sort_keys=True, allow_nan=False)
+    text = json.dumps([name, naming_fields(config)], sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -1,6 +1,5 @@
 """Units of work on disk: one sealed file each, named by study, config and piece, written when its rows are complete."""
 
-import dataclasses
 import json
 import math
 import time
@@ -11,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from .config_fields import naming_fields
 from .files import JsonObject, checksum, locked, read_sealed, write_sealed
 from .provenance import PROVENANCE, Provenance, config_hash
 from .schema import BadFile, anything, by_name, check, fields, listed, number
@@ -161,5 +161,5 @@ def _header(unit: Unit) -> JsonObject:
 
 def _identity(unit: Unit) -> list[Any]:
     """Study, config and piece as JSON gives them back: tuples are lists."""
-    parts = [unit.study.name, dataclasses.asdict(unit.config), unit.piece]
+    parts = [unit.study.name, naming_fields(unit.config), unit.piece]
     return json.loads(json.dumps(parts, allow_nan=False))

@@ -23,6 +23,7 @@ NAMES = (
     "untuned",
     "pretraining",
     "spike",
+    "rate-grid",
     "no-harm",
     "dose-response",
 )

@@ -20,6 +20,7 @@ METHOD_NAMES = {
     "muon-auto": "Muon, auto (gradient)",
     "pre-auto": "Muon, auto (momentum)",
     "snapshot": "the speed-run's Muon",
+    "post-smooth-slope": "AdamW, smooth, slope kept",
 }
 # The method without a clip that each is compared with.
 _ON_ADAMW = ("adamw-norm", "adamw-hard", "adamw-smooth", "post-hard", "post-smooth", "post-smooth-rms")
@@ -27,6 +28,7 @@ _ON_MUON = ("muon-norm", "spectra", "pre-hard", "pre-smooth")
 BASELINES = dict.fromkeys((*_ON_ADAMW, "adamw-auto", "post-auto"), "adamw") | dict.fromkeys(
     (*_ON_MUON, "muon-auto", "pre-auto"), "muon"
 )
+BASELINES["post-smooth-slope"] = "adamw"
 # Colours and line styles of the curves, as matplotlib takes them.
 METHOD_LOOKS: dict[str, dict[str, Any]] = {
     "adamw": {"color": "#555555", "ls": (0, (1, 1.5))},
@@ -45,4 +47,5 @@ METHOD_LOOKS: dict[str, dict[str, Any]] = {
     "post-auto": {"color": "#111111", "ls": "solid"},
     "pre-auto": {"color": "#111111", "ls": "solid"},
     "post-smooth-rms": {"color": "#6b4fa0", "ls": (0, (3, 1, 1, 1))},
+    "post-smooth-slope": {"color": "#d98c2b", "ls": (0, (4, 1, 1, 1))},
 }

@@ -14,7 +14,7 @@ _PAGES = {  # by study: the page of the documentation that quotes its full resul
     "scales": "scales",
     "regression": "regression",
     **dict.fromkeys(("untuned", "no-harm", "dose-response"), "auto"),
-    **dict.fromkeys(("pretraining", "spike"), "pretraining"),
+    **dict.fromkeys(("pretraining", "rate-grid", "spike"), "pretraining"),
 }
 
 

@@ -25,12 +25,13 @@ def settings(**changes):
 def plain_run(shards, wanted, steps):
     """Train by a plain loop; return the losses of the first steps and the model."""
     model = GPT(Config.tiny(257, 256), torch.Generator().manual_seed(wanted.seed))
-    optimizer = make_optimizer(model, wanted.method, lr=wanted.lr, fused=True)
+    optimizer = make_optimizer(model, wanted.method, lr=wanted.lr, other_lr=wanted.other_lr, fused=True)
+    rates = [group["lr"] for group in optimizer.param_groups]
     tokens = Tokens.open(shards, "train", vocabulary=257)
     losses = []
     for step, (x, y) in zip(range(steps), Batches(tokens, sequences=4, length=32, seed=wanted.seed), strict=False):
-        for group in optimizer.param_groups:
-            group["lr"] = wanted.lr * lr_factor("linear", step, wanted.steps)
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate * lr_factor("linear", step, wanted.steps)
         loss = model(x, y, window=model.config.window_blocks(step / wanted.steps))
         loss.backward()
         if wanted.method == "adamw-norm":

@@ -73,6 +73,47 @@ def test_all_hidden_matrices_and_nothing_else_is_hidden():
     assert "lm_head.weight" in explain(optimizer)
 
 
+@pytest.mark.parametrize("lr", [None, 0.05])
+def test_methods_differ_only_in_what_moves_the_hidden_matrices(lr):
+    """Embeddings, head and vectors have one learning rate under every method, whatever the method's own."""
+    rates = {
+        (group["role"], group["lr"])
+        for name in TRAINING_METHODS
+        if name != "snapshot"  # the speed-run's own rates
+        for group in make_optimizer(GPT(Config.tiny()), name, lr=lr).param_groups
+        if group["role"] != "hidden"
+    }
+    assert rates == {("embedding", 2e-4), ("head", 2e-4), ("vector", 2e-4)}
+
+
+@pytest.mark.parametrize(("name", "stage"), [("post-smooth", "post"), ("adamw-hard", "grad"), ("spectra", "post")])
+def test_tables_and_head_are_clipped_where_they_are_named(name, stage):
+    where = ("embed*", "value_embeds*", "lm_head*", "blocks.0.*")
+    groups = make_optimizer(GPT(Config.tiny()), name, clip_where=where).param_groups
+    clipped = {each for group in groups if group[stage] is not None for each in group["param_names"]}
+    assert {each for each in clipped if not each.startswith("blocks.0.")} == {
+        "embed.weight",
+        "value_embeds.0.weight",
+        "lm_head.weight",
+    }
+    assert len({repr(group[stage]) for group in groups if group[stage] is not None}) == 1
+
+
+def test_the_slope_is_kept():
+    """Small entries keep their size on average, as with auto(); large ones are damped."""
+    x = torch.randn(3, 200, 300, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x[1] *= 100
+    clip = TRAINING_METHODS["post-smooth-slope"].make_clip(0.99, 1e-3)
+    nudged = [clip.operator(x + step, clip.threshold(x, {})) for step in (1e-6, -1e-6)]
+    slope = ((nudged[0] - nudged[1]) / 2e-6).mean((1, 2))
+    torch.testing.assert_close(slope, torch.ones(3, dtype=torch.float64), rtol=1e-4, atol=0)
+    plain = ec.smooth(0.99)(x)
+    ratio = clip(x) / plain
+    torch.testing.assert_close(ratio, ratio[:, :1, :1].expand_as(ratio))
+    assert (ratio[:, 0, 0] > 1.5).all()
+    assert torch.equal(clip(torch.zeros(4, 4)), torch.zeros(4, 4))
+
+
 def test_snapshot_has_the_speed_runs_rates():
     rates = {role: group("snapshot", role)["lr"] for role in ("hidden", "embedding", "head", "vector")}
     assert rates == {"hidden": 0.05, "embedding": 0.6, "head": 0.22, "vector": 0.04}

@@ -86,6 +86,20 @@ class GPTConfig:
         """
         return replace(self, vocabulary=size, separator=size - 1 if separator is None else separator)
 
+    def with_width(self, width: int) -> "GPTConfig":
+        """Make the model wider or narrower: other numbers of heads, each of the same size.
+
+        >>> GPTConfig.small().with_width(256).heads
+        4
+        >>> GPTConfig.small().with_width(100)
+        Traceback (most recent call last):
+        ...
+        ValueError: width must be a multiple of 64, the size of a head, got 100
+        """
+        if width < self.head_size or width % self.head_size:
+            raise ValueError(f"width must be a multiple of {self.head_size}, the size of a head, got {width}")
+        return replace(self, width=width, heads=width // self.head_size)
+
     @property
     def head_rows(self) -> int:
         """Number of logits: the vocabulary, rounded up to a multiple of 128. The padding stays in the softmax."""

@@ -17,9 +17,10 @@ class Settings:
     """The options of a training run. `Settings.paper()` are the paper's, `Settings.quick()` take seconds on a CPU.
 
     model               paper (276M), small or tiny
+    width               width of the model, a multiple of its heads' size (default: the model's own)
     method              a name in `entryclip.lab.lm.train.training_methods`
     lr                  learning rate of the hidden matrices (default: the paper's for the method)
-    other_lr            learning rate of embeddings, head, vectors and scalars (default: lr)
+    other_lr            learning rate of embeddings, head, vectors and scalars (default: 0.0002, for every method)
     level               quantile or threshold of the method's clip (default: the paper's)
     weight_decay        weight decay of the hidden matrices
     other_decay         weight decay of embeddings and head (default: weight_decay)
@@ -29,7 +30,7 @@ class Settings:
     accumulate          microbatches per step and process
     clip_microbatches   quantile of a smooth clip of each microbatch's gradient, before their mean (default: no clip)
     clip_from           first step at which the method's clip acts
-    clip_where          hidden matrices that the clip acts on, by name or with wildcards (default: all)
+    clip_where          matrices that the clip acts on, by name or with wildcards (default: all hidden ones, no tables)
     schedule            schedule of the learning rate: linear, wsd (warm-up, stable, decay) or constant
     warmup              steps of warm-up before the schedule
     floor               share of the learning rate that is left at the end of the schedule
@@ -45,6 +46,7 @@ class Settings:
     """
 
     model: Literal["paper", "small", "tiny"] = "small"
+    width: int | None = None
     method: str = "post-smooth"
     lr: float | None = None
     other_lr: float | None = None
@@ -71,6 +73,7 @@ class Settings:
     def __post_init__(self) -> None:
         self._check_choices()
         self._check_counts()
+        self.sizes()  # refuses a bad width
         method = training_methods.find(self.method)
         self._check_rates()
         if self.level is not None:
@@ -128,7 +131,8 @@ class Settings:
     @classmethod
     def quick(cls, **changes: Any) -> "Settings":
         """The tiny model for 60 steps: seconds on a CPU."""
-        own = cls(model="tiny", steps=60, sequences=4, length=128, lr=0.01, eval_every=20, eval_tokens=4096)
+        own = cls(model="tiny", steps=60, sequences=4, length=128, lr=0.01, other_lr=0.01, eval_every=20)
+        own = dataclasses.replace(own, eval_tokens=4096)
         return dataclasses.replace(own, **changes)
 
     @property
@@ -136,7 +140,11 @@ class Settings:
         """Number of tokens per step, over all processes."""
         return self.sequences * self.length
 
+    def sizes(self) -> GPTConfig:
+        """Return the model's sizes, before its vocabulary is known."""
+        sizes = {"paper": GPTConfig.paper, "small": GPTConfig.small, "tiny": GPTConfig.tiny}[self.model]()
+        return sizes if self.width is None else sizes.with_width(self.width)
+
     def config(self, vocabulary: int, separator: int) -> GPTConfig:
         """Return the model's sizes for the tokens of the data."""
-        sizes = {"paper": GPTConfig.paper, "small": GPTConfig.small, "tiny": GPTConfig.tiny}[self.model]()
-        return sizes.with_vocabulary(vocabulary, separator)
+        return self.sizes().with_vocabulary(vocabulary, separator)

@@ -19,6 +19,7 @@ They differ in how the hidden matrices are trained; embeddings, head, vectors an
     muon-auto         Muon, the gradient so
     pre-auto          Muon, the momentum so before the matrix sign
     snapshot          Muon as the speed-run of 27 May 2025 had it
+    post-smooth-slope AdamW, the update shrunk smoothly, its slope kept      a control: the step size is AdamW's
 """
 
 import math
@@ -33,7 +34,9 @@ from ....clip import Clip, auto, hard, smooth
 from ....optim.build import build
 from ....optim.presets import spectra_clip
 from ....optim.staged import Staged
+from .slope_kept import smooth_slope_kept
 
+OTHER_LR = 2e-4  # of embeddings, head and vectors unless given: the paper's best of AdamW and of Muon without a clip
 GroupOptions = Mapping[str, Any]  # options of a param group, as `build(roles=...)` takes them
 
 
@@ -107,6 +110,10 @@ def _smooth_rms(level: float, lr: float) -> Clip:
     return smooth(level, preserve_rms=True)
 
 
+def _smooth_slope(level: float, lr: float) -> Clip:
+    return smooth_slope_kept(level)
+
+
 def _spectra(level: float, lr: float) -> Clip:
     return spectra_clip(lr, level)
 
@@ -139,6 +146,7 @@ TRAINING_METHODS = {
         TrainingMethod("muon-auto", "muon", 2e-4, _GRAD, is_auto=True),
         TrainingMethod("pre-auto", "muon", 2e-4, _PRE, is_auto=True),
         TrainingMethod("snapshot", "muon", 0.05, roles=_SPEEDRUN_ROLES, warm_momentum=True),
+        TrainingMethod("post-smooth-slope", "adamw", 2e-4, _POST, 0.995, (0.99, 0.999), _smooth_slope),
     )
 }
 
@@ -169,9 +177,10 @@ def make_optimizer(
     """Make the optimizer of a method for all parameters of `model`.
 
     lr, level   learning rate and clip level of the hidden matrices (default: the paper's)
-    other_lr    learning rate of all other parameters (default: lr)
+    other_lr    learning rate of all other parameters (default: `OTHER_LR`, whatever the method and its own rate)
     other_decay weight decay of embeddings and head (default: weight_decay); vectors and scalars have none
-    clip_where  the hidden matrices that the clip acts on, by name or with wildcards (default: all)
+    clip_where  the matrices that the clip acts on, by name or with wildcards (default: all hidden ones); embeddings and
+                head are named by patterns that fit no hidden matrix
 
     >>> from entryclip.lab.lm import GPT, Config
     >>> optimizer = make_optimizer(GPT(Config.tiny()), "pre-smooth")
@@ -195,7 +204,7 @@ def make_optimizer(
     return build(
         *(model, method.optimizer),
         lr=lr,
-        other_lr=other_lr,
+        other_lr=OTHER_LR if other_lr is None else other_lr,
         weight_decay=weight_decay,
         roles={role: {**options, **method.roles.get(role, {})} for role, options in common.items()},
         clip_where=clip_where,

@@ -8,8 +8,9 @@ import numpy as np
 from scipy import stats
 
 from ...engine.study import Claim, Row
-from ..intervals import Interval, nats, student_interval
+from ..intervals import Interval, student_interval
 from ..lm_methods import METHOD_NAMES
+from ..paired_claims import PairedClaim, common_differences, judge
 
 Stages = dict[int, dict[str, Row]]  # by step and name of the matrix
 ArmLosses = dict[str, dict[int, float]]  # by arm and seed
@@ -128,6 +129,7 @@ def _sign_test(claim: str, stages: Stages, value: Callable[[Row], float | None],
 
 
 def _clipping(rows: Sequence[Row]) -> list[Claim]:
+    """Claims about final losses, tested together over the seeds that both arms have."""
     made = []
     for method, losses in final_losses(rows).items():
         name = METHOD_NAMES[method]
@@ -138,7 +140,7 @@ def _clipping(rows: Sequence[Row]) -> list[Claim]:
             made.append(_pair(f"{name}: the clip, which the probe advises nowhere, helps", losses, "all", "none"))
         upper = f"{name}: the clip on the half with the higher R-hat ends below that on the other half"
         made.append(_pair(upper, losses, "high", "low"))
-    return made
+    return judge(made)
 
 
 def final_losses(rows: Iterable[Row]) -> dict[str, ArmLosses]:
@@ -153,13 +155,11 @@ def final_losses(rows: Iterable[Row]) -> dict[str, ArmLosses]:
 
 def difference(losses: ArmLosses, arm: str, other: str) -> Interval:
     """The mean final loss of an arm less that of another, over the seeds of both."""
-    seeds = sorted(set(losses[arm]) & set(losses[other]))
-    return student_interval(np.array([losses[arm][seed] - losses[other][seed] for seed in seeds]))
+    return student_interval(common_differences(losses[arm], losses[other]))
 
 
-def _pair(claim: str, losses: ArmLosses, arm: str, other: str) -> Claim:
-    found = difference(losses, arm, other)
-    return Claim(claim, f"final loss {nats(found)} ({len(losses[arm])} seeds)", found.high < 0)
+def _pair(claim: str, losses: ArmLosses, arm: str, other: str) -> PairedClaim:
+    return PairedClaim(claim, common_differences(losses[arm], losses[other]))
 
 
 def _of(flags: Sequence[bool]) -> str:

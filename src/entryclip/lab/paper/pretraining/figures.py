@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...engine.study import Row
 from ..lm_methods import BASELINES, METHOD_LOOKS, METHOD_NAMES
-from .savings import Array, Curves, crossing, curves, paired
+from .savings import Curves, crossing, curves, restricted
 from .search import Trial, best, trials_of
 from .study import POST, PRE
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 CAPTIONS = {
     "nano-gpt-result": "Validation loss against tokens, mean over seeds: the paper's main figure. "
+    "All curves of a panel are means over the seeds that all its methods have; the table has every pair of seeds. "
     "Dashed: the final loss of the method without clipping. A speedup is the tokens of that method over the tokens "
-    "with which another reaches its final loss, over the seeds that both have; below, the curve of one with fewer "
-    "seeds is moved to the dashed level of them all.",
+    "with which another reaches its final loss.",
     "lr-sweep": "Final validation loss of every run of the tuning, by learning rate of the hidden matrices (the "
     "paper's learning-rate sweep); these runs may be shorter than the reported ones. Crosses: other levels.",
 }
@@ -39,14 +39,17 @@ def _result(found: dict[str, Curves]) -> "Figure":
     figure, axes = panels(len(families), rows=2, width=5.2, height=3.6)
     for i, (name, methods) in enumerate(families.items()):
         whole, last = axes[i], axes[i + len(families)]
-        for method in methods:
-            each = found[method]
+        there = restricted({method: found[method] for method in methods})
+        for method, each in there.items():
             whole.plot(
                 each.tokens / 1e6, each.losses.mean(0), label=METHOD_NAMES[method], lw=1.5, **METHOD_LOOKS[method]
             )
-        whole.set(title=name, xlabel="tokens (millions)", ylabel="validation loss")
-        whole.legend(frameon=False, fontsize=8)
-        _enlarge(last, {method: found[method] for method in methods}, found.get(_FAMILIES[name][0]))
+        seeds = len(next(iter(there.values())).seeds) if there else 0
+        title = f"{name}, {seeds} common seed{'' if seeds == 1 else 's'}"
+        whole.set(title=title, xlabel="tokens (millions)", ylabel="validation loss")
+        if there:
+            whole.legend(frameon=False, fontsize=8)
+            _enlarge(last, there, there.get(_FAMILIES[name][0]))
     return figure
 
 
@@ -57,7 +60,7 @@ def _enlarge(axis: "Axes", there: dict[str, Curves], baseline: Curves | None) ->
     end = max(each.tokens[-1] for each in there.values()) / 1e6
     late = []
     for method, each in there.items():
-        curve, label = _against(method, each, baseline)
+        curve, label = each.losses.mean(0), _speedup(method, each, baseline)
         axis.plot(each.tokens / 1e6, curve, label=label, lw=1.5, **METHOD_LOOKS[method])
         late += [float(loss) for loss in curve[each.tokens >= 0.8e6 * end] if math.isfinite(loss)]
     if baseline is not None:
@@ -73,25 +76,15 @@ def _enlarge(axis: "Axes", there: dict[str, Curves], baseline: Curves | None) ->
     axis.legend(frameon=False, fontsize=8, loc="upper right", title="speedup", title_fontsize=8)
 
 
-def _against(method: str, each: Curves, baseline: Curves | None) -> tuple[Array, str]:
-    """A method's mean curve, and its name with the speedup, both over the seeds that the baseline has as well.
-
-    Where the baseline has more seeds, the curve is moved by the difference of the baseline's final loss over all its
-    seeds and over the common ones, so that it crosses the drawn level where it reaches the loss of its own seeds.
-    """
-    if baseline is None:
-        return each.losses.mean(0), METHOD_NAMES[method]
-    curve, level = paired(baseline, each)
-    moved = curve - level + float(baseline.final.mean())
-    if method not in BASELINES:
-        return moved, METHOD_NAMES[method]
+def _speedup(method: str, each: Curves, baseline: Curves | None) -> str:
+    """A method's name with its speedup over the baseline, where it has one."""
+    if baseline is None or method not in BASELINES:
+        return METHOD_NAMES[method]
+    curve = each.losses.mean(0)
     if math.isnan(curve[-1]):
-        return moved, f"{METHOD_NAMES[method]}: diverged"
-    needed = crossing(each.tokens, curve, level)
-    return (
-        moved,
-        f"{METHOD_NAMES[method]}: {'not reached' if needed == math.inf else f'{baseline.tokens[-1] / needed:.3f}'}",
-    )
+        return f"{METHOD_NAMES[method]}: diverged"
+    needed = crossing(each.tokens, curve, float(baseline.final.mean()))
+    return f"{METHOD_NAMES[method]}: {'not reached' if needed == math.inf else f'{baseline.tokens[-1] / needed:.3f}'}"
 
 
 def _sweep(rows: Sequence[Row]) -> "Figure":

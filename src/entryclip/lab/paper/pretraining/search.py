@@ -2,7 +2,8 @@
 
 Every method gets the same number of trials. The next one is the first of these that was not tried yet:
 1. where the best learning rate is the largest or least so far, twice or half of it;
-2. the method's other levels, at the best learning rate;
+2. the method's other levels, at the best learning rate; where the best level is a threshold and the largest or least
+   so far, three times or a third of it;
 3. a half-step to either side of the best learning rate;
 4. larger and smaller learning rates.
 """
@@ -44,6 +45,17 @@ def at_edge(trials: Sequence[Trial]) -> bool:
     return len(rates) > 1 and top in (min(rates), max(rates))
 
 
+def edges_in_words(method: str, trials: Sequence[Trial]) -> list[str]:
+    """Say where the tuning of a method ended at the edge of what it tried, so that a better setting may lie beyond."""
+    levels, top = {trial.level for trial in trials if trial.level is not None}, best(trials)
+    found = ["best rate at the edge"] if at_edge(trials) else []
+    if methods.find(method).levels and len(levels) == 1:
+        found.append(f"level {top.level:g} alone was tried")
+    elif len(levels) > 1 and top.level in (min(levels), max(levels)):
+        found.append("best level at the edge")
+    return found
+
+
 def next_trial(method: str, trials: Sequence[Trial]) -> tuple[float, float | None]:
     """The learning rate and level to try after `trials`.
 
@@ -62,13 +74,25 @@ def _candidates(method: str, trials: Sequence[Trial]) -> Iterator[tuple[float, f
         yield _rounded(2 * top.lr), top.level
     if top.lr == min(rates):
         yield _rounded(top.lr / 2), top.level
-    for level in methods.find(method).levels:
+    for level in _levels(method, trials):
         yield _rounded(top.lr), level
     for step in (math.sqrt(2), 1 / math.sqrt(2)):
         yield _rounded(top.lr * step), top.level
     for doublings in range(1, 100):
         yield _rounded(max(rates) * 2**doublings), top.level
         yield _rounded(min(rates) / 2**doublings), top.level
+
+
+def _levels(method: str, trials: Sequence[Trial]) -> Iterator[float]:
+    """The levels to try: the method's own, then thresholds beyond the best; a quantile has no scale to go along."""
+    found, top = methods.find(method), best(trials).level
+    yield from found.levels
+    if top is not None and not found.level_is_quantile:
+        tried = [trial.level for trial in trials if trial.level is not None]
+        if top == max(tried):
+            yield _rounded(3 * top)
+        if top == min(tried):
+            yield _rounded(top / 3)
 
 
 def _rates(trials: Sequence[Trial]) -> list[float]:

@@ -6,16 +6,14 @@ matrices. Each is tuned with the same number of trials on one seed, then run wit
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Literal
+from dataclasses import dataclass
 
 from ...engine.study import Piece, Row
-from ...lm.data.default_data import data_folder
 from ...lm.train import training_methods as methods
 from ...lm.train.divergence import Diverged
 from ...lm.train.run import Run
 from ...lm.train.settings import Settings
+from ..training_runs import TrainingRunsConfig
 from .search import best, next_trial, trials_of
 
 POST = ("adamw", "adamw-norm", "post-hard", "post-smooth", "post-smooth-rms")
@@ -23,16 +21,13 @@ PRE = ("muon", "spectra", "pre-hard", "pre-smooth")
 HEADLINE = ("adamw", "muon", "post-smooth", "pre-smooth", "post-hard", "pre-hard", "spectra")
 
 
-@dataclass(frozen=True)
-class PretrainingConfig:
-    """The methods that are compared, what all their runs have in common, and how each is tuned.
+@dataclass(frozen=True, kw_only=True)
+class PretrainingConfig(TrainingRunsConfig):
+    """The methods that are compared and how each is tuned; the fields of `TrainingRunsConfig` are common to all runs.
 
-    data            the folder of shards (empty: the Python standard library's source)
     methods         names in `lab.lm.train.training_methods`; they differ in how the hidden matrices are updated
     rates           the learning rates of the hidden matrices that every search begins with
     level           the clip's quantile or threshold that every search begins with (None: the paper's)
-    other_lr        the learning rate of embeddings, head, vectors and scalars, the same for all methods
-    other_decay     the weight decay of these
     trials          the number of runs that each method is tuned with, all with the seed `seed`
     tuning_steps    the length of these runs, if shorter than `steps`
     seeds           the number of runs of the tuned method, with the seeds that follow `seed`
@@ -42,25 +37,15 @@ class PretrainingConfig:
     4096
     """
 
-    data: str = ""
-    model: Literal["paper", "small", "tiny"] = "small"
     methods: tuple[str, ...] = (*POST, *PRE)
     rates: tuple[float, ...] = (4e-3, 8e-3)
     level: float | None = None
-    other_lr: float = 0.1
-    weight_decay: float = 0.1
-    other_decay: float = 0.0
-    steps: int = 490
     tuning_steps: int = 245
-    sequences: int = 16
-    length: int = 256
     eval_every: int = 70
-    eval_tokens: int = 32768
     trials: int = 4
     seed: int = 100
     seeds: int = 3
     headline_seeds: int = 5
-    compile: bool = True
 
     @classmethod
     def quick(cls) -> "PretrainingConfig":
@@ -93,6 +78,8 @@ class PretrainingConfig:
             raise ValueError(f"tuning_steps must be at least 1, got {self.tuning_steps}")
         if self.seeds < 1 or self.headline_seeds < 1:
             raise ValueError(f"seeds must be at least 1, got {self.seeds} and {self.headline_seeds}")
+        for name in self.methods:  # refuses what no run could have, such as a warm-up longer than the tuning
+            self.tuning_settings(name, lr=self.rates[0], level=self.level_of(name), seed=self.seed)
 
     def seeds_of(self, method: str) -> range:
         """The seeds of the reported runs; the method was tuned with none of them."""
@@ -103,28 +90,14 @@ class PretrainingConfig:
         own = methods.find(method).level
         return own if self.level is None or own is None else self.level
 
-    def folder(self) -> Path:
-        """The folder of shards."""
-        return data_folder(self.data, self.model)
-
     def settings(self, method: str, *, lr: float, level: float | None, seed: int) -> Settings:
-        """The settings of one run."""
-        return Settings(
-            method=method,
-            lr=lr,
-            level=level,
-            seed=seed,
-            model=self.model,
-            other_lr=self.other_lr,
-            weight_decay=self.weight_decay,
-            other_decay=self.other_decay,
-            steps=self.steps,
-            sequences=self.sequences,
-            length=self.length,
-            eval_every=self.eval_every,
-            eval_tokens=self.eval_tokens,
-            compile=self.compile,
-        )
+        """The settings of one reported run."""
+        return self.run_settings(method, lr=lr, level=level, seed=seed, eval_every=self.eval_every)
+
+    def tuning_settings(self, method: str, *, lr: float, level: float | None, seed: int) -> Settings:
+        """The settings of one run of the tuning, of which only the final loss is used."""
+        steps = min(self.tuning_steps, self.steps)
+        return self.run_settings(method, lr=lr, level=level, seed=seed, steps=steps)
 
 
 def units(config: PretrainingConfig) -> list[Piece]:
@@ -148,10 +121,8 @@ def next_units(config: PretrainingConfig, rows: Sequence[Row]) -> list[Piece]:
 
 def run_unit(config: PretrainingConfig, piece: Piece) -> Iterator[Row]:
     """One run: a row for every evaluation; a run that diverged ends with a row whose losses are None."""
-    settings = config.settings(piece["method"], lr=piece["lr"], level=piece["level"], seed=piece["seed"])
-    if piece["stage"] == "tuning":  # only its final loss is used
-        steps = min(config.tuning_steps, config.steps)
-        settings = replace(settings, steps=steps, eval_every=steps)
+    make = config.tuning_settings if piece["stage"] == "tuning" else config.settings
+    settings = make(piece["method"], lr=piece["lr"], level=piece["level"], seed=piece["seed"])
     run, diverged = Run(settings, config.folder()), None
     try:
         run.advance()

@@ -1,6 +1,5 @@
 """The language model of the study: the repository's small GPT at any width, on a folder of shards."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +13,6 @@ from ...lm.model.config import GPTConfig
 from ...lm.model.gpt import GPT
 from .training import Batch, Task
 
-HEAD_SIZE = {"small": 64, "tiny": 16}
 KINDS = {  # by the end of a matrix's name
     "qkv_w.q": "queries",
     "qkv_w.k": "keys",
@@ -37,14 +35,17 @@ def kind_of(name: str) -> str:
     return next((kind for end, kind in KINDS.items() if name.endswith(end)), "value embedding")
 
 
+def sizes(model: Literal["small", "tiny"], width: int) -> GPTConfig:
+    """Return the layers of `model` at a width; raise an error if that is no multiple of its heads' size."""
+    return (GPTConfig.small() if model == "small" else GPTConfig.tiny()).with_width(width)
+
+
 def make_task(
     folder: Path, model: Literal["small", "tiny"], *, width: int, seed: int, sequences: int, length: int, needed: int
 ) -> Task:
     """Make a GPT with the layers of `model` and its data; raise an error if that is less than `needed` batches."""
     manifest = load_manifest(folder)
-    layers = GPTConfig.small() if model == "small" else GPTConfig.tiny()
-    heads = {"width": width, "heads": max(width // HEAD_SIZE[model], 1), "head_size": HEAD_SIZE[model]}
-    config = replace(layers.with_vocabulary(manifest["vocabulary"], manifest["separator"]), **heads)  # type: ignore[arg-type]
+    config = sizes(model, width).with_vocabulary(manifest["vocabulary"], manifest["separator"])
     network = GPT(config, torch.Generator().manual_seed(seed))
     tokens = Tokens.open(folder, "train", vocabulary=config.vocabulary)
     batches = Batches(tokens, sequences=sequences, length=length, seed=seed)

@@ -65,9 +65,8 @@ class ScalesConfig:
     def __post_init__(self) -> None:
         if list(self.stages) != sorted(set(self.stages)) or not self.stages or self.stages[0] < 1:
             raise ValueError(f"stages must be steps from 1 on, each later than the one before, got {self.stages}")
-        head = language_model.HEAD_SIZE[self.model]
-        if bad := [width for width in self.widths if width < head or width % head]:
-            raise ValueError(f"widths must be multiples of {head}, the size of a head, got {bad[0]}")
+        for width in self.widths:
+            language_model.sizes(self.model, width)  # refuses one that the heads do not fill
         if unknown := set(self.optimizers) - set(OPTIMIZERS):
             raise ValueError(f"optimizers must be adamw or muon, got {sorted(unknown)[0]!r}")
         if not 1 <= self.measured <= self.samples <= self.sequences or self.samples < 2:

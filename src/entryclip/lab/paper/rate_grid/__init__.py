@@ -1,0 +1,23 @@
+"""Methods over a fixed grid of learning rates and warm-ups: is anything left of a gain at the baseline's own best?"""
+
+from ...engine.study import Study
+from ..shards import shards
+from . import study
+from .claims import claims
+from .figures import CAPTIONS, figures
+from .tables import tables
+
+STUDY = Study(
+    name="rate-grid",
+    title="Methods over a grid of learning rates and warm-ups",
+    config=study.RateGridConfig,
+    units=study.units,
+    next_units=study.next_units,
+    run_unit=study.run_unit,
+    figures=figures,
+    captions=CAPTIONS,
+    claims=claims,
+    tables=tables,
+    row_modules=(study,),
+    data=shards,
+)

@@ -1,0 +1,101 @@
+"""The figure of the grid: final loss against learning rate, and paired differences from the method without a clip."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...engine.study import Row
+from ..intervals import student_interval
+from ..lm_methods import METHOD_LOOKS, METHOD_NAMES
+from ..palette import BLUE, GREEN, INK, OLIVE, ORANGE, RED
+from .comparison import Arm, Grid, arm_name, baseline_name
+from .study import Cell, Stage
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+CAPTIONS = {
+    "rate_grid": "Above: mean final validation loss over seeds, by learning rate of the hidden matrices. Below: the "
+    "same less the loss without a clip at its best rate and warm-up, seed by seed, with 95 % intervals. Filled points "
+    "are seeds that had no part in the choice of the best; a hollow one was run with the tuning's seeds alone. Rings: "
+    "the best of each method by the tuning's seeds. Dashed: with warm-up.",
+}
+_MARKS = "osD^vP"
+_SPARE = (RED, BLUE, GREEN, ORANGE, OLIVE)  # of methods that have no colour of their own
+
+
+def figures(rows: Sequence[Row]) -> "dict[str, Figure]":
+    """Draw `rate_grid`, a column for each method without a clip and those that are compared with it."""
+    from ...engine.figures import panels
+
+    grid = Grid.from_rows(rows)
+    families: dict[str, list[Arm]] = {}
+    for arm in grid.best:
+        families.setdefault(baseline_name(arm[0]), []).append(arm)
+    figure, axes = panels(len(families) or 1, rows=2, width=5.2, height=3.6)
+    for i, (name, arms) in enumerate(families.items()):
+        above, below = axes[i], axes[i + len(families)]
+        baseline = grid.best.get((name, None))
+        for number, arm in enumerate(arms):
+            _draw(above, below, grid, arm, arms, number, baseline)
+        rates = sorted({cell.lr for arm in arms for cell in grid.cells_of(arm)})
+        for axis in (above, below):
+            axis.set_xscale("log", base=2)
+            axis.set_xticks(rates, labels=[f"{rate:g}" for rate in rates])
+            axis.set_xticks([], minor=True)
+            axis.set_xlabel("learning rate of the hidden matrices")
+        above.set(title=METHOD_NAMES.get(name, name), ylabel="final validation loss")
+        above.legend(frameon=False, fontsize=7)
+        below.axhline(0, color=INK, lw=0.8)
+        below.set_ylabel("less unclipped at its best")
+    return {"rate_grid": figure}
+
+
+def _draw(
+    above: "Axes", below: "Axes", grid: Grid, arm: Arm, arms: Sequence[Arm], number: int, baseline: Cell | None
+) -> None:
+    """Draw one method: a line for each warm-up, and where there is a baseline the differences from it."""
+    colour = METHOD_LOOKS.get(arm[0], {"color": _SPARE[number % len(_SPARE)]})["color"]
+    mark = _MARKS[[each for each in arms if each[0] == arm[0]].index(arm) % len(_MARKS)]
+    cells = grid.cells_of(arm)
+    for warmup in dict.fromkeys(cell.warmup for cell in cells):
+        line = sorted((cell for cell in cells if cell.warmup == warmup), key=lambda cell: cell.lr)
+        style = {"color": colour, "ls": "--" if warmup else "-", "lw": 1.3, "marker": mark, "ms": 4, "mfc": "none"}
+        several = len({cell.warmup for cell in cells}) > 1
+        label = arm_name(arm, arms) + (f", warm-up {warmup}" if several or warmup else "")
+        means = [float(np.mean(list(_seeds(grid, cell).values()))) for cell in line]
+        above.plot([cell.lr for cell in line], means, label=label, **style)
+        for cell, mean in zip(line, means, strict=True):
+            _point(above, cell.lr, mean, colour, mark, grid, cell)
+            if baseline is not None:
+                shift = 2 ** (0.03 * (number - (len(arms) - 1) / 2) + (0.015 if warmup else 0))
+                _difference(below, cell.lr * shift, colour, mark, grid, cell, baseline)
+
+
+def _stage(grid: Grid, cell: Cell) -> Stage:
+    return "report" if grid.losses[cell]["report"] else "tuning"
+
+
+def _seeds(grid: Grid, cell: Cell) -> dict[int, float]:
+    """The losses that are drawn: those of the reported seeds, or of the tuning where there are no others."""
+    return grid.losses[cell][_stage(grid, cell)]
+
+
+def _point(axis: "Axes", x: float, y: float, colour: str, mark: str, grid: Grid, cell: Cell) -> None:
+    filled = colour if _stage(grid, cell) == "report" else "none"
+    axis.plot([x], [y], mark, ms=4, color=colour, mfc=filled)
+    if grid.best[cell.arm] == cell and math.isfinite(y):
+        axis.plot([x], [y], "o", ms=10, mfc="none", color=colour)
+
+
+def _difference(axis: "Axes", x: float, colour: str, mark: str, grid: Grid, cell: Cell, baseline: Cell) -> None:
+    found = grid.differences(cell, baseline, _stage(grid, cell))
+    if not len(found) or not np.isfinite(found).all():
+        return
+    interval = student_interval(found)
+    if math.isfinite(interval.low):
+        axis.plot([x, x], [interval.low, interval.high], color=colour, lw=1.5)
+    _point(axis, x, interval.value, colour, mark, grid, cell)

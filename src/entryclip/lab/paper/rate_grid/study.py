@@ -1,0 +1,187 @@
+"""Methods over a fixed grid of learning rates and warm-ups, with nothing searched: every run is known beforehand.
+
+A clip that shrinks the update is also a smaller step, and in the first steps a warm-up. So a method without a clip is
+run at several rates and warm-ups too, and each method is compared at the best of its own. That is chosen on seeds that
+are not reported: a choice by the reported seeds, even leaving each one out in turn, finds differences that are not
+there (of six equal cells and ten seeds in 11 % of the cases, where 2.5 % are meant).
+
+The defaults are the decisive control of AdamW. That of Muon is
+
+    --set methods=muon:pre-smooth@0.98:pre-smooth@0.99:pre-smooth@0.999:pre-hard@0.995 rates=0.008:0.016:0.032
+          warmups=0 seeds=5
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from ...engine.study import Piece, Row
+from ...lm.train.run import Run
+from ...lm.train.settings import Settings
+from ..fixed_rates import train_to_end
+from ..training_runs import TrainingRunsConfig
+from ..typed_rows import TypedRow
+from .arms import Arm, parse_arm
+
+Stage = Literal["tuning", "report"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RateGridConfig(TrainingRunsConfig):
+    """The methods and their grid; the fields of `TrainingRunsConfig` are common to all runs.
+
+    methods        names in `lab.lm.train.training_methods`, each with its level, rates and warm-ups where these differ
+                   from the grid's: post-smooth@0.995/0.0113+0.016/0 (see `arms`)
+    rates          the grid's learning rates of the hidden matrices
+    warmups        the grid's warm-ups, in steps
+    tuning_seeds   the number of seeds by whose mean each method's best rate and warm-up is chosen
+    seeds          the number of seeds on which the methods are compared; they follow those of the tuning
+    report         whether all cells of the grid are run with these seeds, or each method's best alone
+    """
+
+    methods: tuple[str, ...] = ("adamw", "post-smooth@0.995/0.016/0", "post-smooth-slope@0.995//0")
+    rates: tuple[float, ...] = (0.008, 0.0113, 0.016)
+    warmups: tuple[int, ...] = (0, 50)
+    first_seed: int = 401
+    tuning_seeds: int = 3
+    seeds: int = 10
+    report: Literal["all", "best"] = "all"
+    eval_every: int = 70
+
+    @classmethod
+    def quick(cls) -> "RateGridConfig":
+        """Four methods on the tiny model for a few steps: enough to see that it works, too little to compare them."""
+        return cls(
+            model="tiny",
+            methods=("adamw", "post-smooth/0.01/0", "muon/0.01/0", "pre-smooth/0.01/0"),
+            rates=(0.005, 0.01),
+            warmups=(0, 2),
+            tuning_seeds=1,
+            seeds=2,
+            steps=8,
+            sequences=4,
+            length=64,
+            eval_every=4,
+            eval_tokens=512,
+            compile=False,
+        )
+
+    def __post_init__(self) -> None:
+        if not self.methods or len(set(self.methods)) != len(self.methods):
+            raise ValueError(f"methods must be one or more, each once, got {self.methods}")
+        if self.tuning_seeds < 1 or self.seeds < 1:
+            raise ValueError(f"tuning_seeds and seeds must be at least 1, got {self.tuning_seeds} and {self.seeds}")
+        if self.warmup:
+            raise ValueError(f"warmup is one of the grid's fields here: set warmups={self.warmup}")
+        cells = self.cells()
+        if len(set(cells)) < len(cells):
+            raise ValueError(f"two methods of the grid have a run in common, got {self.methods}")
+        for cell in cells:
+            self.settings(cell, self.first_seed)  # refuses bad values
+
+    def arms(self) -> list[Arm]:
+        """The methods with their levels, rates and warm-ups."""
+        return [parse_arm(text, self.rates, self.warmups) for text in self.methods]
+
+    def cells(self) -> "list[Cell]":
+        """All runs of one seed."""
+        return [
+            Cell(arm.method, arm.level, lr, warmup) for arm in self.arms() for lr in arm.rates for warmup in arm.warmups
+        ]
+
+    def seeds_of(self, stage: Stage) -> range:
+        """The seeds by which the cells are chosen, or those on which methods are compared."""
+        first = self.first_seed + (self.tuning_seeds if stage == "report" else 0)
+        return range(first, first + (self.seeds if stage == "report" else self.tuning_seeds))
+
+    def settings(self, cell: "Cell", seed: int) -> Settings:
+        """The settings of one run."""
+        return self.run_settings(
+            cell.method, lr=cell.lr, level=cell.level, seed=seed, warmup=cell.warmup, eval_every=self.eval_every
+        )
+
+
+class Cell(NamedTuple):
+    """One point of the grid: a method at a level of its clip, a learning rate and a warm-up."""
+
+    method: str
+    level: float | None
+    lr: float
+    warmup: int
+
+    @property
+    def arm(self) -> tuple[str, float | None]:
+        """The method and its level, which are compared at their best rate and warm-up."""
+        return self.method, self.level
+
+
+@dataclass(frozen=True, kw_only=True)
+class RateGridRun(TypedRow):
+    """One run: its cell, how it ended, and its validation losses on the way."""
+
+    stage: Stage
+    method: str
+    level: float | None
+    lr: float
+    warmup: int
+    seed: int
+    loss: float | None  # on validation tokens after the last step; None where the run diverged
+    diverged: str | None
+    tokens: int
+    seconds: float  # of training
+    eval_steps: list[int]
+    eval_losses: list[float]
+
+    @property
+    def cell(self) -> Cell:
+        """The point of the grid."""
+        return Cell(self.method, self.level, self.lr, self.warmup)
+
+    @property
+    def final(self) -> float:
+        """The final loss; inf where the run diverged."""
+        return math.inf if self.loss is None else self.loss
+
+
+def units(config: RateGridConfig) -> list[Piece]:
+    """One unit per cell and seed, seed by seed, those of the tuning first."""
+    stages: tuple[Stage, ...] = ("tuning", "report") if config.report == "all" else ("tuning",)
+    return [piece for stage in stages for piece in _pieces(config, stage, config.cells())]
+
+
+def next_units(config: RateGridConfig, rows: Sequence[Row]) -> list[Piece]:
+    """The best cells of the tuning with the seeds that are reported, where not all cells are."""
+    return [] if config.report == "all" else _pieces(config, "report", list(best_cells(rows).values()))
+
+
+def run_unit(config: RateGridConfig, piece: Piece) -> Iterator[Row]:
+    """Yield the row of one run."""
+    cell = Cell(piece["method"], piece["level"], piece["lr"], piece["warmup"])
+    run = Run(config.settings(cell, piece["seed"]), config.folder())
+    outcome = train_to_end(run, lambda trainer, loss: None)
+    evaluated = [row for row in run.rows if math.isfinite(row["val_loss"])]
+    yield RateGridRun(
+        **piece,
+        **outcome._asdict(),
+        tokens=run.trainer.tokens,
+        seconds=round(run.trainer.seconds, 3),
+        eval_steps=[row["step"] for row in evaluated],
+        eval_losses=[row["val_loss"] for row in evaluated],
+    ).to_row()
+
+
+def best_cells(rows: Sequence[Row]) -> dict[tuple[str, float | None], Cell]:
+    """The cell of each method and level with the smallest mean loss over the tuning's seeds; ties go to the first."""
+    losses: dict[Cell, list[float]] = {}
+    for run in RateGridRun.from_rows(rows):
+        if run.stage == "tuning":
+            losses.setdefault(run.cell, []).append(run.final)
+    found: dict[tuple[str, float | None], Cell] = {}
+    for cell in sorted(losses, key=lambda cell: math.fsum(losses[cell]) / len(losses[cell])):
+        found.setdefault(cell.arm, cell)
+    return {cell.arm: found[cell.arm] for cell in losses}
+
+
+def _pieces(config: RateGridConfig, stage: Stage, cells: Sequence[Cell]) -> list[Piece]:
+    return [{"stage": stage, **cell._asdict(), "seed": seed} for seed in config.seeds_of(stage) for cell in cells]

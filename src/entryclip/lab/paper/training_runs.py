@@ -1,0 +1,86 @@
+"""What the training runs of a study of the language model have in common: one config to inherit from."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ..engine.config_fields import added_field
+from ..lm.data.default_data import data_folder
+from ..lm.train import training_methods
+from ..lm.train.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRunsConfig:
+    """The model, its data, and the options that all methods share.
+
+    data            the folder of shards (empty: the Python standard library's source)
+    model           the language model; `width` makes it wider or narrower (None: its own width)
+    other_lr        the learning rate of embeddings, head, vectors and scalars, the same for all methods
+    other_decay     the weight decay of these
+    schedule        the schedule of the learning rate: linear, wsd (warm-up, stable, decay) or constant
+    warmup          steps of warm-up before the schedule
+    floor           the share of the learning rate that is left at the end of the schedule
+    clip_where      the matrices that clips act on, by name or with wildcards (None: all hidden ones)
+    """
+
+    data: str = ""
+    model: Literal["paper", "small", "tiny"] = "small"
+    other_lr: float = 0.1
+    weight_decay: float = 0.1
+    other_decay: float = 0.0
+    steps: int = 490
+    sequences: int = 16
+    length: int = 256
+    eval_tokens: int = 32768
+    compile: bool = True
+    width: int | None = added_field(None)
+    schedule: Literal["linear", "wsd", "constant"] = added_field("linear")
+    warmup: int = added_field(0)
+    floor: float = added_field(0.0)
+    clip_where: tuple[str, ...] | None = added_field(None)
+
+    def run_settings(
+        self,
+        method: str,
+        *,
+        lr: float,
+        level: float | None,
+        seed: int,
+        steps: int | None = None,
+        eval_every: int | None = None,
+        warmup: int | None = None,
+    ) -> Settings:
+        """The settings of one run.
+
+        steps       its length, if not that of the config
+        eval_every  steps between evaluations (default: one in the last fifth of the run and one at its end)
+        warmup      steps of warm-up, if not those of the config
+        """
+        steps = self.steps if steps is None else steps
+        clips_matrices = training_methods.find(method).stage.acts_on_matrices
+        return Settings(
+            method=method,
+            lr=lr,
+            level=level,
+            seed=seed,
+            model=self.model,
+            width=self.width,
+            other_lr=self.other_lr,
+            weight_decay=self.weight_decay,
+            other_decay=self.other_decay,
+            steps=steps,
+            sequences=self.sequences,
+            length=self.length,
+            schedule=self.schedule,
+            warmup=self.warmup if warmup is None else warmup,
+            floor=self.floor,
+            clip_where=self.clip_where if clips_matrices else None,
+            eval_every=steps if eval_every is None else eval_every,
+            eval_tokens=self.eval_tokens,
+            compile=self.compile,
+        )
+
+    def folder(self) -> Path:
+        """The folder of shards."""
+        return data_folder(self.data, self.model)

@@ -1,0 +1,197 @@
+"""The study of fixed grids: what it runs, how it chooses, and what its claims rest on."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from entryclip.lab.engine.grid import single_values
+from entryclip.lab.paper.rate_grid import STUDY
+from entryclip.lab.paper.rate_grid.arms import parse_arm
+from entryclip.lab.paper.rate_grid.study import Cell, RateGridConfig, RateGridRun, best_cells, next_units, units
+
+MUON_METHODS = ("muon", "pre-smooth@0.98", "pre-smooth@0.99", "pre-smooth@0.999", "pre-hard@0.995")
+
+
+def test_the_control_of_adamw_is_the_default():
+    config = RateGridConfig()
+    cells = set(config.cells())
+    assert {Cell("adamw", None, lr, warmup) for lr in (0.008, 0.0113, 0.016) for warmup in (0, 50)} <= cells
+    assert Cell("post-smooth", 0.995, 0.016, 0) in cells
+    assert Cell("post-smooth-slope", 0.995, 0.0113, 0) in cells
+    assert len(config.seeds_of("report")) == 10
+    assert not set(config.seeds_of("report")) & set(config.seeds_of("tuning"))
+    assert config.settings(Cell("adamw", None, 0.008, 50), 401).warmup == 50
+    assert config.settings(Cell("adamw", None, 0.008, 50), 401).batch_tokens * config.steps > 2_000_000
+
+
+def test_the_grid_of_muon_is_one_line():
+    line = f"methods={':'.join(MUON_METHODS)} rates=0.008:0.016:0.032 warmups=0 seeds=5".split()
+    config = STUDY.configured(changes=single_values(STUDY, line))
+    assert len(config.cells()) == 5 * 3
+    assert {cell.lr for cell in config.cells()} == {0.008, 0.016, 0.032}
+    assert [arm.level for arm in config.arms()] == [None, 0.98, 0.99, 0.999, 0.995]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("adam", "unknown method 'adam'"),
+        ("pre-smooth@1.5", r"level is the quantile of pre-smooth, in \(0, 1\], got 1.5"),
+        ("muon@0.9", "level is for methods that clip, muon does not"),
+        ("muon/x", "'x' in 'muon/x' is no number, nor several joined by"),
+        ("muon/0.1+0.1", "the rates of 'muon/0.1\\+0.1' must be one or more, each once"),
+        ("muon/0.1/0/0", r"a method is METHOD\[@LEVEL\]\[/RATES\[/WARMUPS\]\], got 'muon/0.1/0/0'"),
+    ],
+)
+def test_arms_that_are_refused(text, words):
+    with pytest.raises(ValueError, match=words):
+        parse_arm(text, (0.1,), (0,))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"methods": ()}, "methods must be one or more, each once"),
+        ({"methods": ("adamw", "adamw/0.008")}, "two methods of the grid have a run in common"),
+        ({"tuning_seeds": 0}, "tuning_seeds and seeds must be at least 1, got 0 and 10"),
+        ({"warmup": 50}, "warmup is one of the grid's fields here: set warmups=50"),
+        ({"warmups": (490,)}, "warmup must be below the 490 steps of the run, got 490"),
+        ({"rates": (0.0,), "methods": ("adamw",)}, "lr must be a finite number above 0, got 0.0"),
+    ],
+)
+def test_bad_configs(changes, words):
+    with pytest.raises(ValueError, match=words):
+        RateGridConfig(**changes)
+
+
+def run(method, lr, seed, loss, *, stage="report", warmup=0, level=None):
+    return RateGridRun(
+        stage=stage,
+        method=method,
+        level=level,
+        lr=lr,
+        warmup=warmup,
+        seed=seed,
+        loss=loss,
+        diverged=None if loss is not None else "training stopped",
+        tokens=100,
+        seconds=1.0,
+        eval_steps=[0, 10],
+        eval_losses=[8.0, 5.0],
+    ).to_row()
+
+
+def grid(losses, seeds=range(10, 15)):
+    """Rows of a grid: the mean loss of each (method, rate) in the tuning and in the reported runs, with seed noise."""
+    rows = []
+    for (method, lr), (tuning, report) in losses.items():
+        level = 0.99 if "smooth" in method else None
+        rows += [run(method, lr, seed, tuning, stage="tuning", level=level) for seed in (1, 2)]
+        noise = np.random.default_rng(round(1e6 * lr) + len(method)).normal(0, 0.001, len(seeds))
+        rows += [
+            run(method, lr, seed, report + seed + each, level=level) for seed, each in zip(seeds, noise, strict=True)
+        ]
+    return rows
+
+
+def test_each_method_is_compared_at_the_best_that_its_tuning_chose():
+    """The baseline's best in the tuning counts, though another of its cells ends lower in the reported runs."""
+    rows = grid(
+        {
+            ("muon", 0.008): (3.0, 3.0),
+            ("muon", 0.016): (2.9, 2.9),
+            ("muon", 0.032): (3.1, 2.0),  # luck of the reported seeds
+            ("pre-smooth", 0.016): (2.95, 2.8),
+            ("pre-smooth", 0.032): (2.96, 2.7),
+        }
+    )
+    assert best_cells(rows) == {
+        ("muon", None): Cell("muon", None, 0.016, 0),
+        ("pre-smooth", 0.99): Cell("pre-smooth", 0.99, 0.016, 0),
+    }
+    (claim,) = STUDY.claims(rows)
+    assert claim.holds
+    assert "final loss -0.1" in claim.measured
+    assert "5 seeds" in claim.measured
+    assert "Muon: best at rate 0.016, inside its grid" in claim.measured
+    assert "Muon, smooth shrinkage: best at rate 0.016, the edge of its grid" in claim.measured
+
+
+def test_only_common_seeds_are_compared_and_one_decides_nothing():
+    base = grid({("adamw", 0.008): (3.0, 3.0)}, seeds=range(10, 15))
+    other = grid({("post-smooth", 0.016): (2.0, 1.0)}, seeds=range(14, 19))
+    (claim,) = STUDY.claims(base + other)
+    assert not claim.holds
+    assert "1 seed; not tested" in claim.measured
+
+
+def test_a_method_that_diverged_wins_nothing_and_is_drawn():
+    rows = grid({("adamw", 0.008): (3.0, 3.0), ("post-smooth", 0.008): (2.0, 2.0)})
+    rows += [run("post-smooth", 0.016, 1, 1.0, stage="tuning", level=0.99)]
+    rows += [run("post-smooth", 0.016, seed, None if seed == 12 else 1.0, level=0.99) for seed in range(10, 15)]
+    (claim,) = STUDY.claims(rows)
+    assert not claim.holds
+    assert "a run diverged" in claim.measured
+    (lines,) = STUDY.tables(rows).values()
+    assert lines[-1]["reported"] == "diverged in 1 of 5"
+    assert STUDY.figures(rows)
+
+
+def test_claims_are_corrected_for_their_number():
+    """Five methods of which each is as good as the baseline but for noise, and one that is better."""
+    cells = {("muon", 0.016): (3.0, 3.0), ("pre-smooth", 0.016): (2.9, 2.9)}
+    cells |= {(name, 0.016): (3.0, 3.0) for name in ("pre-hard", "muon-auto", "pre-auto", "muon-norm")}
+    found = STUDY.claims(grid(cells))
+    assert len(found) == 5
+    assert all("Holm over 5 claims" in claim.measured for claim in found)
+    assert [claim.holds for claim in found] == [True, False, False, False, False]
+
+
+def test_the_best_alone_can_be_reported():
+    config = dataclasses.replace(RateGridConfig.quick(), report="best", tuning_seeds=1)
+    first = units(config)
+    assert {piece["stage"] for piece in first} == {"tuning"}
+    rows = [
+        RateGridRun(
+            **piece, loss=piece["lr"], diverged=None, tokens=1, seconds=0.0, eval_steps=[], eval_losses=[]
+        ).to_row()
+        for piece in first
+    ]
+    more = next_units(config, rows)
+    assert {piece["lr"] for piece in more if piece["method"] == "adamw"} == {0.005}
+    assert len(more) == 4 * config.seeds
+    assert next_units(RateGridConfig.quick(), rows) == []
+    whole = units(RateGridConfig.quick())
+    assert [piece["seed"] for piece in whole] == sorted(piece["seed"] for piece in whole)  # whole pairs first
+
+
+def test_a_small_grid_end_to_end(shards):
+    config = dataclasses.replace(RateGridConfig.quick(), data=str(shards), rates=(0.01,))
+    rows = [row for piece in units(config) for row in STUDY.run_unit(config, piece)]
+    assert len(rows) == len(config.cells()) * 3
+    for row in rows:
+        assert row["eval_steps"] == [0, 4, 7, 8]
+        assert row["eval_losses"][-1] == row["loss"]
+        assert row["tokens"] == 8 * 4 * 64
+    warm = {row["warmup"]: row["loss"] for row in rows if (row["method"], row["seed"]) == ("adamw", 402)}
+    assert warm.keys() == {0, 2}
+    assert warm[0] != warm[2]
+    assert [claim.claim for claim in STUDY.claims(rows)] == [
+        "AdamW, smooth shrinkage ends below AdamW, each at its best rate and warm-up",
+        "Muon, smooth shrinkage ends below Muon, each at its best rate and warm-up",
+    ]
+    (lines,) = STUDY.tables(rows).values()
+    assert len(lines) == len(config.cells())
+    assert sum(line["best"] == "yes" for line in lines) == 4
+    axes = STUDY.figures(rows)["rate_grid"].axes
+    assert [axis.get_title() for axis in axes[:2]] == ["AdamW", "Muon"]
+
+
+def test_a_run_that_diverged_is_a_row_without_a_loss(shards):
+    config = dataclasses.replace(RateGridConfig.quick(), data=str(shards))
+    piece = {"stage": "tuning", "method": "adamw", "level": None, "lr": 1e30, "warmup": 0, "seed": 1}
+    (row,) = STUDY.run_unit(config, piece)
+    assert row["loss"] is None
+    assert "training stopped at step" in row["diverged"]
+    assert row["eval_steps"] == [0]
