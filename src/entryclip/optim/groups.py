@@ -11,6 +11,7 @@ from ..arrays import is_number
 from ..clip import Clip
 from ..layout import Layout
 from .names import given_name
+from .norm_rules import NormRule
 
 if TYPE_CHECKING:
     from .methods.method import Method
@@ -123,6 +124,10 @@ def check_group(group: Group, method: "Method") -> None:
     for stage in STAGES:
         if group[stage] is not None and not isinstance(group[stage], Clip):
             raise TypeError(f"{stage} must be a Clip such as entryclip.smooth(0.995), or None, got {group[stage]!r}")
+    if not isinstance(group.get("norm"), NormRule | None):
+        raise TypeError(
+            f"norm must be a rule for the norm of all gradients, such as MaxNorm(1.0), got {group['norm']!r}"
+        )
     if group["pre"] is not None and not method.has_sign:
         raise ValueError(f"pre clips before a matrix sign, and {method} has none: use grad or post")
     layout = layout_of(group)

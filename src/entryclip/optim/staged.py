@@ -22,6 +22,7 @@ from .foreach import copy_all_, negate_all
 from .groups import COMMON, HALF, Group, check_group, clips, named, refuse_meta, with_scalar_lr
 from .kernels.plan import FusedStep
 from .methods.method import Method, find_method
+from .norm_clip import follow_norms_
 from .stacked_clip import clip_all_
 from .stages import gradient, orthogonalize, refuse_sparse
 from .state_dict import as_text, load_state_dict
@@ -99,7 +100,9 @@ class Staged(torch.optim.Optimizer):
             count_step_(group)
         if not self._may_proceed():
             return loss
+        factors = follow_norms_(self.param_groups)
         for number, group in enumerate(map(with_scalar_lr, self.param_groups)):
+            group = {**group, "norm_factor": factors[number]} if number in factors else group
             method, params = group["method"], [p for p in group["params"] if p.grad is not None]
             for p in params:
                 method.check_shapes(p, self.state[p], group)
@@ -131,7 +134,9 @@ class Staged(torch.optim.Optimizer):
             method.make_buffers_(w, state, group)
         taken = kernel.bind(params, weights, states, group)
         if kernel.clips_gradients or (kernel.takes_half and group["grad"] is None):
-            kernel.step_([g for i in taken if (g := params[i].grad) is not None], group)
+            scaled = "norm_factor" in group
+            own = [gradient(params[i], group) if scaled else params[i].grad for i in taken]
+            kernel.step_([g for g in own if g is not None], group)
         else:
             kernel.step_(self._clipped_gradients([params[i] for i in taken], group), group)
         halves = [i for i in taken if weights[i] is not params[i] and not kernel.takes_half]

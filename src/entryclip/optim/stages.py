@@ -20,14 +20,16 @@ from .direction import Direction
 from .finite import propagated, seen_finite
 from .groups import HALF, Group, ParameterState, clips, layout_of
 from .methods.method import Method
+from .norm_clip import scaled_gradient
 
 
 def gradient(p: Tensor, group: Group) -> Tensor:
-    """Return the parameter's gradient in the precision of its moments."""
+    """Return the parameter's gradient in the precision of its moments, scaled down by the group's norm rule."""
     g = p.grad
     assert g is not None
     refuse_sparse(g, group)
-    return g.float() if group["fp32_state"] and g.dtype in HALF else g
+    g = g.float() if group["fp32_state"] and g.dtype in HALF else g
+    return scaled_gradient(g, group.get("norm_factor"))
 
 
 def refuse_sparse(g: Tensor, group: Group) -> None:

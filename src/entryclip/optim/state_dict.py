@@ -30,7 +30,8 @@ def as_text(saved: StateDict) -> StateDict:
     """Write the methods and clips of a state dict's groups as text, in place, and return it."""
     for group in saved["param_groups"]:
         group["method"] = str(group["method"])
-        group.update({stage: None if group[stage] is None else repr(group[stage]) for stage in STAGES})
+        objects = [key for key in (*STAGES, "norm") if group.get(key) is not None]
+        group.update({key: repr(group[key]) for key in objects})
     return saved
 
 
@@ -77,10 +78,11 @@ def _merged_groups(live: list[Group], saved: list[Group]) -> list[Group]:
             raise ValueError(
                 f"saved with method {merged['method']}, this group follows {mine['method']}: build it alike"
             )
-        for stage in STAGES:
-            if isinstance(merged[stage], str) and merged[stage] != repr(mine[stage]):
-                warnings.warn(f"saved with {stage}={merged[stage]}, going on with {mine[stage]}", stacklevel=7)
-        merged.update({key: mine[key] for key in ("method", *STAGES, *_OF_THE_MACHINE)})
+        for key in (*STAGES, "norm"):
+            if isinstance(merged.get(key), str) and merged[key] != repr(mine.get(key)):
+                warnings.warn(f"saved with {key}={merged[key]}, going on with {mine.get(key)}", stacklevel=7)
+        merged.pop("norm", None)  # a checkpoint may have it where the live group does not
+        merged.update({key: mine[key] for key in ("method", *STAGES, "norm", *_OF_THE_MACHINE) if key in mine})
     return groups if len(live) == len(saved) else saved  # torch says what is wrong with another number of groups
 
 
@@ -101,6 +103,7 @@ def _check_saved_shapes(optimizer: "Staged", saved: StateDict) -> None:
 def _repair_state(optimizer: "Staged", saved: StateDict) -> None:
     """Give back the precision that torch's cast took, and drop the memory of rules that are no longer used."""
     for p, group, state in _pairs(optimizer, saved):
+        exact = group["method"].exact
         for key, value in state.items():
             stage = key.partition("_")[0] if key.startswith(_PREFIXES) else None
             if stage is not None and (group[stage] is None or not group[stage].has_memory):
@@ -108,6 +111,6 @@ def _repair_state(optimizer: "Staged", saved: StateDict) -> None:
             elif key == "step":
                 home = counter_device(group, p)
                 optimizer.state[p][key] = torch.tensor(float(value), dtype=torch.float32, device=home)
-            elif isinstance(value, Tensor) and (stage is not None or group["fp32_state"]):
+            elif isinstance(value, Tensor) and (stage is not None or group["fp32_state"] or key in exact):
                 value = value.detach().clone().to(p.device)
                 optimizer.state[p][key] = value.float() if value.dtype in HALF else value

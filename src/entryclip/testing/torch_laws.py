@@ -14,19 +14,19 @@ from .optimizer_cases import Make, parameters, same_future, tight, train
 
 def _takes_a_tensor_as_learning_rate(make: Make) -> None:
     """Check tensors of one entry of any shape, followed where they change in place."""
-    plain = parameters()
-    optimizer = make(plain, lr=0.1)
-    train(optimizer, plain, 0, 1)
-    optimizer.param_groups[0]["lr"] = 0.05
-    train(optimizer, plain, 1, 2)
-    for shape in ((), (1,), (1, 1)):
-        for count in (1, len(plain)):  # one parameter may take another path than several
+    for count in (1, len(parameters())):  # one parameter may take another path than several
+        plain = parameters()[:count]
+        optimizer = make(plain, lr=0.1)
+        train(optimizer, plain, 0, 1)
+        optimizer.param_groups[0]["lr"] = 0.05
+        train(optimizer, plain, 1, 2)
+        for shape in ((), (1,), (1, 1)):
             params, lr = parameters()[:count], torch.full(shape, 0.1)
             optimizer = make(params, lr=lr)
             train(optimizer, params, 0, 1)
             lr.fill_(0.05)
             train(optimizer, params, 1, 2)
-            same = all(torch.allclose(p, q, atol=1e-6) for p, q in zip(params, plain, strict=False))
+            same = all(torch.allclose(p, q, atol=1e-6) for p, q in zip(params, plain, strict=True))
             assert same, f"a learning rate of shape {shape} gave another step than the number"
 
 

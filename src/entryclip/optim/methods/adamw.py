@@ -16,6 +16,7 @@ from ..groups import Group, ParameterState, check_number, check_torch_flags, cli
 from ..kernels.adamw import FusedAdamW
 from ..kernels.backends import load_backends
 from ..kernels.cpu import load_library
+from ..kernels.plan import FusedStep
 from ..staged import Staged
 from .method import Method, chosen, defaults_of, register
 
@@ -25,7 +26,7 @@ class AdamWMethod(Method):
 
     name: ClassVar[str] = "adamw"
     buffers: ClassVar[tuple[str, ...]] = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")
-    kernel = FusedAdamW
+    kernel: ClassVar[type[FusedStep] | None] = FusedAdamW
 
     def options(self) -> Group:
         return defaults_of(AdamW.__init__)

@@ -33,6 +33,7 @@ class Method(ABC):
 
     name: ClassVar[str]
     buffers: ClassVar[tuple[str, ...]] = ()  # the keys of the state whose tensors have the parameter's shape
+    exact: ClassVar[tuple[str, ...]] = ()  # other keys of the state whose precision a checkpoint keeps
     has_sign: ClassVar[bool] = False  # whether a matrix sign follows the direction, so that the `pre` stage exists
     kernel: "ClassVar[type[FusedStep] | None]" = None  # does the whole step of a group with `fused=True`
 
