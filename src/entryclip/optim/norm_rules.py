@@ -31,7 +31,8 @@ class NormRule(Protocol):
 class MaxNorm:
     """The norm of all gradients is at most `value`, as `torch.nn.utils.clip_grad_norm_` makes it.
 
-    until    the number of steps after which nothing is clipped any more (default: never)
+    until    the number of steps after which nothing is clipped any more (default: never); a norm of 0 or one that is
+             not finite is not counted
     """
 
     value: float
@@ -53,7 +54,8 @@ class MaxNorm:
         if self.until is None:
             return value, memory
         steps = memory["steps"]
-        return torch.where(steps < self.until, value, math.inf), {"steps": steps + 1}
+        usable = (total > 0) & (total < math.inf)
+        return torch.where(steps < self.until, value, math.inf), {"steps": torch.where(usable, steps + 1, steps)}
 
 
 @dataclass(frozen=True)

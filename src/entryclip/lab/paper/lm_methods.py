@@ -21,12 +21,21 @@ METHOD_NAMES = {
     "pre-auto": "Muon, auto (momentum)",
     "snapshot": "the speed-run's Muon",
     "post-smooth-slope": "AdamW, smooth, slope kept",
+    "adagc": "AdaGC",
+    "zclip": "ZClip",
+    "stable-adamw": "StableAdamW",
+    "spam": "SPAM",
+    "stable-spam": "Stable-SPAM",
+    "spectral-clipping": "AdamW, spectral clip (running)",
+    "normuon": "NorMuon",
+    "muon-standardized": "Muon, standardised momentum",
 }
 # The method without a clip that each is compared with.
 _ON_ADAMW = ("adamw-norm", "adamw-hard", "adamw-smooth", "post-hard", "post-smooth", "post-smooth-rms")
 _ON_MUON = ("muon-norm", "spectra", "pre-hard", "pre-smooth")
-BASELINES = dict.fromkeys((*_ON_ADAMW, "adamw-auto", "post-auto"), "adamw") | dict.fromkeys(
-    (*_ON_MUON, "muon-auto", "pre-auto"), "muon"
+_PUBLISHED = ("adagc", "zclip", "stable-adamw", "spam", "stable-spam", "spectral-clipping")
+BASELINES = dict.fromkeys((*_ON_ADAMW, "adamw-auto", "post-auto", *_PUBLISHED), "adamw") | dict.fromkeys(
+    (*_ON_MUON, "muon-auto", "pre-auto", "normuon", "muon-standardized"), "muon"
 )
 BASELINES["post-smooth-slope"] = "adamw"
 # Colours and line styles of the curves, as matplotlib takes them.
@@ -48,4 +57,12 @@ METHOD_LOOKS: dict[str, dict[str, Any]] = {
     "pre-auto": {"color": "#111111", "ls": "solid"},
     "post-smooth-rms": {"color": "#6b4fa0", "ls": (0, (3, 1, 1, 1))},
     "post-smooth-slope": {"color": "#d98c2b", "ls": (0, (4, 1, 1, 1))},
+    "adagc": {"color": "#0f8b8d", "ls": (0, (5, 1))},
+    "zclip": {"color": "#d98324", "ls": (0, (5, 1))},
+    "stable-adamw": {"color": "#a23b72", "ls": (0, (3, 1))},
+    "spam": {"color": "#4a7c59", "ls": (0, (2, 1))},
+    "stable-spam": {"color": "#7d5ba6", "ls": (0, (2, 1))},
+    "spectral-clipping": {"color": "#2f8f5b", "ls": (0, (1, 1))},
+    "normuon": {"color": "#0f8b8d", "ls": (0, (5, 1))},
+    "muon-standardized": {"color": "#a23b72", "ls": (0, (3, 1))},
 }

@@ -34,6 +34,9 @@ class NorMuonMethod(MuonMethod):
         super().check(group)
         check_number("beta2", group["beta2"], below=1)
 
+    def scale(self, w: Tensor, group: Group) -> float:
+        return 1.0  # whatever `adjust_lr_fn` a checkpoint of Muon brings along
+
     def update_after_sign_(self, o: Tensor, state: ParameterState, group: Group) -> None:
         squares = layout_of(group).matrices(o).square().mean(-1, keepdim=True)
         if "row_exp_avg_sq" not in state:

@@ -5,6 +5,7 @@ import entryclip as ec
 from entryclip.lab.lm import GPT, Config
 from entryclip.lab.lm.train.training_methods import TRAINING_METHODS, make_optimizer
 from entryclip.optim.build import explain
+from entryclip.optim.norm_rules import MaxNorm, ZScore
 
 TABLES = {  # learning rate and quantile of the paper's tables tab:hyper_nanogpt_post and tab:hyper_nanogpt_pre
     "adamw": (2e-4, None),
@@ -140,3 +141,49 @@ def test_every_method_takes_a_step():
             optimizer.step()
         still = [key for key, p in model.named_parameters() if torch.equal(p, before[key]) and "lambdas" not in key]
         assert not still, name
+
+
+PUBLISHED = {
+    "adagc": "adamw",
+    "zclip": "adamw",
+    "stable-adamw": "stable-adamw",
+    "spam": "spam",
+    "stable-spam": "stable-spam",
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_baselines_act_on_all_parameters(name):
+    """As published: embeddings, head and vectors, too."""
+    found = {role: group(name, role) for role in ("hidden", "embedding", "head", "vector")}
+    assert {each["method"].name for each in found.values()} == {PUBLISHED[name]}
+    assert len({repr(each["grad"]) for each in found.values()}) == 1
+    assert len({repr(each.get("norm")) for each in found.values()}) == 1
+    assert {each["betas"] for each in found.values()} == {(0.9, 0.99)}
+    assert found["vector"]["weight_decay"] == 0.0
+
+
+def test_the_levels_of_the_published_baselines():
+    assert repr(group("adagc", level=1.2)["grad"]) == "global_clip(1.2 x running norm, beta=0.99, warmup=100)"
+    assert group("adagc")["norm"] == MaxNorm(1.0, until=100)
+    assert group("zclip", level=3.0)["norm"] == ZScore(3.0)
+    assert repr(group("spectral-clipping", level=2.0)["grad"]) == "spectral_clip(2 x running sigma_1, beta=0.9)"
+    assert group("spectral-clipping", "head")["grad"] is None
+    with pytest.raises(ValueError, match="muon-standardized has no level to choose: leave it out, got 2"):
+        group("muon-standardized", level=2.0)
+
+
+def test_normuon_has_the_size_of_muons_update():
+    """Both have root mean square 0.2, so that a learning rate means the same."""
+    sizes = {}
+    for name in ("muon", "normuon"):
+        model = GPT(Config.tiny(), torch.Generator().manual_seed(0))
+        optimizer = make_optimizer(model, name, lr=1.0, weight_decay=0.0)
+        hidden = optimizer.param_groups[0]["params"]
+        before = [p.detach().clone() for p in hidden]
+        for p in hidden:
+            p.grad = torch.randn(p.shape, generator=torch.Generator().manual_seed(1))
+        optimizer.step()
+        sizes[name] = [float((p.detach() - w).square().mean().sqrt()) for p, w in zip(hidden, before, strict=True)]
+    assert sizes["normuon"] == pytest.approx([0.2] * len(hidden), rel=1e-3)
+    assert sizes["muon"] == pytest.approx(sizes["normuon"], rel=0.3)  # Newton-Schulz: singular values from .7 to 1.2

@@ -1,6 +1,7 @@
 """The methods of the paper's language-model tables, by name, and the optimizer of each.
 
-They differ in how the hidden matrices are trained; embeddings, head, vectors and scalars follow AdamW without a clip.
+They differ in how the hidden matrices are trained; embeddings, head, vectors and scalars follow AdamW without a clip
+unless it says otherwise.
 
     adamw             AdamW                                                  `tab:hyper_nanogpt_post`
     adamw-norm        AdamW, the global norm of the gradient clipped         the usual practice
@@ -20,6 +21,20 @@ They differ in how the hidden matrices are trained; embeddings, head, vectors an
     pre-auto          Muon, the momentum so before the matrix sign
     snapshot          Muon as the speed-run of 27 May 2025 had it
     post-smooth-slope AdamW, the update shrunk smoothly, its slope kept      a control: the step size is AdamW's
+
+Baselines that others published, on all parameters as published (see `entryclip.optim.presets`):
+
+    adagc             AdamW, each gradient's norm against its running mean   arXiv:2502.11034
+    zclip             AdamW, the global norm against its running z-score     arXiv:2504.02507
+    stable-adamw      AdamW, the step over the RMS of g / sqrt(v)            arXiv:2304.13013
+    spam              AdamW, entries cut by their second moment, resets      arXiv:2501.06842
+    stable-spam       AdamW, largest entries and norm held to their past     arXiv:2502.17055
+
+and on the hidden matrices:
+
+    spectral-clipping AdamW, the gradient's singular values cut at a running sigma_1    arXiv:2605.11838
+    normuon           Muon, rows of the update over their running RMS                   arXiv:2510.05491
+    muon-standardized Muon, the momentum over its running row and column scales         a question of docs/scales.md
 """
 
 import math
@@ -31,22 +46,28 @@ from typing import Any, Literal
 from torch import nn
 
 from ....clip import Clip, auto, hard, smooth
+from ....matrix.clips import spectral_clip
+from ....norm_thresholds import RunningNorm, RunningSpectralNorm
+from ....operators import global_clip
 from ....optim.build import build
+from ....optim.norm_rules import MaxNorm, NormRule, ZScore
 from ....optim.presets import spectra_clip
 from ....optim.staged import Staged
 from .slope_kept import smooth_slope_kept
+from .standardize import standardized
 
 OTHER_LR = 2e-4  # of embeddings, head and vectors unless given: the paper's best of AdamW and of Muon without a clip
 GroupOptions = Mapping[str, Any]  # options of a param group, as `build(roles=...)` takes them
 
 
 class ClipStage(StrEnum):
-    """Where a method clips: the gradient, the momentum before the sign, the update, the global norm, or nothing."""
+    """Where a method clips: the gradient, the momentum before the sign, the update, a global norm, or nothing."""
 
     GRAD = "grad"
     PRE = "pre"
     POST = "post"
     NORM = "norm"
+    RUNNING_NORM = "running norm"
     NONE = ""
 
     @property
@@ -64,6 +85,10 @@ class TrainingMethod:
     level       the paper's best level of the clip: a quantile, or a threshold where `level_is_quantile` is False
     levels      other levels that a search may try
     clip        makes the clip from its level and the learning rate; None for norm and for no clip
+    own_clip    a clip that has no level to choose, in place of `clip`
+    norm        makes the rule for the norm of all gradients from the level
+    variant     the method of the param groups, where it is not `optimizer` itself but one that goes on from its state
+    everywhere  whether clip, norm rule and variant are those of all parameters, not of the hidden matrices alone
     roles       options per role of parameter that differ from the other methods'
     """
 
@@ -76,15 +101,18 @@ class TrainingMethod:
     clip: Callable[[float, float], Clip] | None = None
     level_is_quantile: bool = True
     roles: Mapping[str, GroupOptions] = field(default_factory=dict)
-    is_auto: bool = False  # the clip finds its level by itself
+    own_clip: Clip | None = None
+    norm: Callable[[float], NormRule] | None = None
+    variant: str | None = None
+    everywhere: bool = False
     warm_momentum: bool = False  # Muon's momentum rises over the first steps
 
     def check_level(self, level: float) -> None:
         """Refuse a level that the method cannot clip at."""
         if self.stage is ClipStage.NONE:
             raise ValueError(f"level is for methods that clip, {self.name} does not: leave it out, got {level}")
-        if self.is_auto:
-            raise ValueError(f"{self.name} finds its level by itself: leave it out, got {level}")
+        if self.own_clip is not None:
+            raise ValueError(f"{self.name} has no level to choose: leave it out, got {level}")
         if self.level_is_quantile and not 0 < level <= 1:
             raise ValueError(f"level is the quantile of {self.name}, in (0, 1], got {level}")
         if not 0 < level < math.inf:
@@ -92,10 +120,18 @@ class TrainingMethod:
 
     def make_clip(self, level: float | None, lr: float) -> Clip | None:
         """Make the clip of a param group at `level` (None: the paper's); None where no group is clipped."""
-        if self.is_auto:
-            return auto()
         level = self.level if level is None else level
-        return None if self.clip is None or level is None else self.clip(level, lr)
+        return self.own_clip if self.clip is None or level is None else self.clip(level, lr)
+
+    def options(self, level: float | None, lr: float) -> tuple[GroupOptions, GroupOptions]:
+        """Return the options of hidden matrices and of all other parameters that make this method of AdamW or Muon."""
+        own: dict[str, Any] = {"method": self.variant} if self.variant else {}
+        if self.stage.acts_on_matrices:
+            own[str(self.stage)] = self.make_clip(level, lr)
+        level = self.level if level is None else level
+        if self.norm is not None and level is not None:
+            own["norm"] = self.norm(level)
+        return own, ({**own, "clip_vectors": True} if self.everywhere else {})
 
 
 def _hard(level: float, lr: float) -> Clip:
@@ -118,6 +154,21 @@ def _spectra(level: float, lr: float) -> Clip:
     return spectra_clip(lr, level)
 
 
+_ADAGC_WARMUP = RunningNorm().warmup
+
+
+def _adagc(level: float, lr: float) -> Clip:
+    return Clip(global_clip, RunningNorm(level))
+
+
+def _adagc_norm(level: float) -> NormRule:
+    return MaxNorm(1.0, until=_ADAGC_WARMUP)
+
+
+def _spectral(level: float, lr: float) -> Clip:
+    return Clip(spectral_clip, RunningSpectralNorm(multiple=level))
+
+
 _SPEEDRUN_ADAM: GroupOptions = {"betas": (0.8, 0.95), "eps": 1e-10}
 _SPEEDRUN_ROLES: Mapping[str, GroupOptions] = {
     "hidden": {"adjust_lr_fn": "original", "weight_decay": 0.0},
@@ -126,6 +177,8 @@ _SPEEDRUN_ROLES: Mapping[str, GroupOptions] = {
     "vector": {"lr": 0.04, **_SPEEDRUN_ADAM},
 }
 _GRAD, _PRE, _POST, _NORM = ClipStage.GRAD, ClipStage.PRE, ClipStage.POST, ClipStage.NORM
+_ABSOLUTE: dict[str, Any] = {"level_is_quantile": False}
+_PUBLISHED: dict[str, Any] = {"level_is_quantile": False, "everywhere": True}
 TRAINING_METHODS = {
     method.name: method
     for method in (
@@ -141,12 +194,20 @@ TRAINING_METHODS = {
         TrainingMethod("adamw-hard", "adamw", 2e-4, _GRAD, 0.999, (0.99, 0.995), _hard),
         TrainingMethod("adamw-smooth", "adamw", 2e-4, _GRAD, 0.995, (0.99, 0.999), _smooth),
         TrainingMethod("muon-norm", "muon", 2e-4, _NORM, 1.0, (0.3, 0.1), level_is_quantile=False),
-        TrainingMethod("adamw-auto", "adamw", 2e-4, _GRAD, is_auto=True),
-        TrainingMethod("post-auto", "adamw", 2e-4, _POST, is_auto=True),
-        TrainingMethod("muon-auto", "muon", 2e-4, _GRAD, is_auto=True),
-        TrainingMethod("pre-auto", "muon", 2e-4, _PRE, is_auto=True),
+        TrainingMethod("adamw-auto", "adamw", 2e-4, _GRAD, own_clip=auto()),
+        TrainingMethod("post-auto", "adamw", 2e-4, _POST, own_clip=auto()),
+        TrainingMethod("muon-auto", "muon", 2e-4, _GRAD, own_clip=auto()),
+        TrainingMethod("pre-auto", "muon", 2e-4, _PRE, own_clip=auto()),
         TrainingMethod("snapshot", "muon", 0.05, roles=_SPEEDRUN_ROLES, warm_momentum=True),
         TrainingMethod("post-smooth-slope", "adamw", 2e-4, _POST, 0.995, (0.99, 0.999), _smooth_slope),
+        TrainingMethod("adagc", "adamw", 2e-4, _GRAD, 1.04, (1.02, 1.1), _adagc, norm=_adagc_norm, **_PUBLISHED),
+        TrainingMethod("zclip", "adamw", 2e-4, ClipStage.RUNNING_NORM, 2.5, (2.0, 3.0), norm=ZScore, **_PUBLISHED),
+        TrainingMethod("stable-adamw", "adamw", 2e-4, variant="stable-adamw", **_PUBLISHED),
+        TrainingMethod("spam", "adamw", 2e-4, variant="spam", **_PUBLISHED),
+        TrainingMethod("stable-spam", "adamw", 2e-4, variant="stable-spam", **_PUBLISHED),
+        TrainingMethod("spectral-clipping", "adamw", 2e-4, _GRAD, 1.0, (0.5, 2.0), _spectral, **_ABSOLUTE),
+        TrainingMethod("normuon", "muon", 2e-4, variant="normuon"),
+        TrainingMethod("muon-standardized", "muon", 2e-4, _PRE, own_clip=standardized()),
     )
 }
 
@@ -194,19 +255,20 @@ def make_optimizer(
     lr = method.lr if lr is None else lr
     adam: GroupOptions = {"betas": (0.9, 0.99), "eps": 1e-8}
     tables = adam if other_decay is None else {**adam, "weight_decay": other_decay}
-    clip = method.make_clip(level, lr)
     hidden: GroupOptions = {**adam, "post": None}  # in place of the class's own clip
     if method.optimizer == "muon":
         hidden = {"adjust_lr_fn": "match_rms_adamw", "pre": None}
-    if method.stage.acts_on_matrices:
-        hidden = {**hidden, str(method.stage): clip}
     common: Mapping[str, GroupOptions] = {"hidden": hidden, "embedding": tables, "head": tables, "vector": adam}
+    for_hidden, for_others = method.options(level, lr)
     return build(
         *(model, method.optimizer),
         lr=lr,
         other_lr=OTHER_LR if other_lr is None else other_lr,
         weight_decay=weight_decay,
-        roles={role: {**options, **method.roles.get(role, {})} for role, options in common.items()},
+        roles={
+            role: {**options, **(for_hidden if role == "hidden" else for_others), **method.roles.get(role, {})}
+            for role, options in common.items()
+        },
         clip_where=clip_where,
         fused=fused,
     )

@@ -19,6 +19,7 @@ from .checkpoint import Checkpoint
 from .trainer import Trainer
 
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
+_MOMENTS = frozenset({"step", "exp_avg", "exp_avg_sq", "momentum_buffer"})  # what methods of one optimizer share
 
 
 def gather(trainer: Trainer) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -36,22 +37,36 @@ def restore(trainer: Trainer, saved: Checkpoint) -> None:
     try:
         set_model_state_dict(trainer.model, {**saved.weights}, options=_WHOLE)
         own: Any = get_optimizer_state_dict(trainer.model, trainer.optimizer)
-        _check_moments(own["state"], saved)
-        groups = [{**group, "steps": saved.step} for group in own["param_groups"]]
+        is_branch = saved.record["settings"]["method"] != trainer.settings.method
+        _check_moments(own["state"], saved, only=_MOMENTS if is_branch else None)
+        pairs = zip(own["param_groups"], saved.optimizer["param_groups"], strict=True)
+        groups = [{**group, **_norm_memory(group, theirs), "steps": saved.step} for group, theirs in pairs]
         state = {"state": saved.optimizer["state"], "param_groups": groups}
         set_optimizer_state_dict(trainer.model, trainer.optimizer, state, options=_WHOLE)
     except BadFile:
         raise
-    except (RuntimeError, KeyError, ValueError) as error:
+    except (RuntimeError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise BadFile(f"{saved.place} is of another model: {str(error).splitlines()[0]}") from error
 
 
-def _check_moments(own: dict[str, Any], saved: Checkpoint) -> None:
-    """Refuse a state without the moments of a parameter, or with ones of another shape: they would be lost silently."""
+def _norm_memory(group: dict[str, Any], saved: dict[str, Any]) -> dict[str, Any]:
+    """Return what the saved group's rule for the norm of all gradients remembers, where this group has the same."""
+    if group.get("norm") is None or group["norm"] != saved.get("norm"):
+        return {}
+    return {key: value for key, value in saved.items() if key.startswith("norm_")}
+
+
+def _check_moments(own: dict[str, Any], saved: Checkpoint, only: frozenset[str] | None) -> None:
+    """Refuse a state without the moments of a parameter, or with ones of another shape: they would be lost silently.
+
+    only    the keys to look at (default: all). What else another method keeps begins anew in a branch
+    """
     state, remedy = saved.optimizer["state"], f"remove {saved.place}, to continue from the checkpoint before it"
     for name, wanted in own.items():
         found = state.get(name)
         for key, value in wanted.items():
+            if only is not None and key not in only:
+                continue
             shape = getattr(value, "shape", None)
             if not isinstance(found, dict) or key not in found or getattr(found[key], "shape", None) != shape:
                 expected = "a number" if shape is None else f"of shape {tuple(shape)}"

@@ -1,0 +1,81 @@
+"""Dividing by running row and column scales: scale out, noise in, and what must not disturb it."""
+
+import math
+
+import pytest
+import torch
+
+import entryclip as ec
+from entryclip.diagnostics import scales
+from entryclip.lab.lm.train.standardize import RunningScales, standardized
+
+
+def noise(shape, seed):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def scaled(seed, shape=(60, 40)):
+    rows = torch.logspace(-2, 2, shape[0])[:, None]
+    columns = torch.logspace(1, -1, shape[1])
+    return rows * columns * noise(shape, seed)
+
+
+def test_rows_and_columns_have_one_scale_afterwards():
+    clip, state = standardized(), None
+    for step in range(8):
+        x = scaled(step)
+        y, state = clip.update(x, clip.init(x) if state is None else state)
+    before, after = scales(x), scales(y)
+    assert before.rows.std() > 10 * after.rows.std()
+    assert float(after.rows.log().std()) < 0.2
+    assert float(after.columns.log().std()) < 0.2
+
+
+def test_the_mean_is_geometric_over_steps_and_free_of_its_start():
+    """Matrices of one size each: after sizes 1 and 4 at beta = 1/2 the mean of weights 1/3 and 2/3 is 4^(2/3)."""
+    rule, x = RunningScales(0.5), torch.ones(3, 5)
+    first, state = rule(x, rule.init(x))
+    second, _ = rule(4 * x, state)
+    torch.testing.assert_close(second / first, torch.full((3, 5), 4 ** (2 / 3)), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("odd", [0.0, math.inf, math.nan])
+def test_steps_without_information_change_nothing(odd):
+    rule, x = RunningScales(), scaled(0)
+    _, state = rule(x, rule.init(x))
+    _, after = rule(torch.full_like(x, odd), state)
+    assert all(torch.equal(state[key], after[key]) for key in state)
+    start, _ = rule(torch.zeros(3, 4), rule.init(torch.zeros(3, 4)))
+    assert torch.equal(start, torch.ones(3, 4))
+
+
+def test_before_the_matrix_sign_scales_of_rows_and_columns_do_not_matter():
+    """Muon's update depends on the scales of its momentum, the standardised one's does not."""
+    ends = {}
+    for name, pre in (("muon", None), ("standardized", standardized())):
+        updates = []
+        for rows in (torch.ones(60, 1), torch.logspace(-1, 1, 60)[:, None]):
+            w = torch.nn.Parameter(torch.zeros(60, 40))
+            optimizer = ec.optim.Muon([w], lr=1.0, weight_decay=0.0, pre=pre)
+            for step in range(20):
+                w.grad = rows * noise((60, 40), step)
+                before = w.detach().clone()
+                optimizer.step()
+            updates.append(w.detach() - before)
+        ends[name] = float((updates[0] - updates[1]).norm() / updates[0].norm())
+    assert ends["standardized"] < 0.3 * ends["muon"]
+
+
+def test_a_batch_is_its_matrices_one_by_one():
+    clip = standardized()
+    x = torch.stack([scaled(0), 100 * scaled(1)])
+    y, _ = clip.update(x, clip.init(x))
+    for each, wanted in zip(x, y, strict=True):
+        torch.testing.assert_close(clip.update(each, clip.init(each))[0], wanted)
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match=r"beta must be a number in \[0, 1\), got 1"):
+        RunningScales(1.0)
+    with pytest.raises(TypeError, match="running scales are of torch matrices"):
+        RunningScales().init(torch.ones(3))
