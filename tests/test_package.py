@@ -22,6 +22,7 @@ LAYERS = [
     ["quantiles"],
     ["scales"],
     ["thresholds"],
+    ["norm_thresholds"],
     ["log_scales"],
     ["efficiency"],
     ["auto_threshold"],

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -27,8 +28,8 @@ def test_rows_and_columns_have_one_scale_afterwards():
         y, state = clip.update(x, clip.init(x) if state is None else state)
     before, after = scales(x), scales(y)
     assert before.rows.std() > 10 * after.rows.std()
-    assert float(after.rows.log().std()) < 0.2
-    assert float(after.columns.log().std()) < 0.2
+    assert np.log(after.rows).std() < 0.2
+    assert np.log(after.columns).std() < 0.2
 
 
 def test_the_mean_is_geometric_over_steps_and_free_of_its_start():
