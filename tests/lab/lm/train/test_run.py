@@ -55,6 +55,19 @@ def test_a_run_that_was_cut_off_goes_on_bit_for_bit(shards, tmp_path, method):
     assert [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()] == expected
 
 
+@pytest.mark.parametrize(("plain", "method"), [("adamw", "adagc"), ("adamw", "stable-spam"), ("muon", "normuon")])
+def test_a_branch_may_remember_more_than_its_origin(shards, tmp_path, plain, method):
+    """It goes on from the moments, and what only its own method keeps begins anew."""
+    origin = Run(settings(method=plain, steps=4), shards, tmp_path)
+    origin.advance()
+    branch = Run(settings(method=method), shards, start_from=tmp_path)
+    for p, q in zip(origin.trainer.model.parameters(), branch.trainer.model.parameters(), strict=True):
+        shared = origin.trainer.optimizer.state[p]
+        assert all(torch.equal(shared[key], branch.trainer.optimizer.state[q][key]) for key in shared)
+    assert math.isfinite(branch.trainer.step())
+    assert branch.trainer.done == 5
+
+
 def test_rows_and_record(shards, tmp_path):
     rows = Run(settings(), shards, tmp_path).advance()
     assert [row["step"] for row in rows] == [0, 4, 8, 10, 11, 12]
