@@ -15,17 +15,18 @@ from .units import Outcome, Unit, fail
 Work = Callable[[Unit], Outcome]
 
 
-def outcomes(units: list[Unit], work: Work, count: int) -> Iterator[Outcome]:
-    """Yield the outcomes of `work` on up to `count` units at a time, as they come.
+def outcomes(queue: list[Unit], work: Work, count: int) -> Iterator[Outcome]:
+    """Work off the queue, up to `count` units at a time, and yield the outcomes of `work` as they come.
 
-    When a worker dies, every unit that was under way is tried again alone; a unit that kills its worker again has
-    failed. A signal is raised once the workers have been stopped, never in the middle of a step.
+    Who takes an outcome may append units to the queue: a free worker begins with them at once. When a worker dies,
+    every unit that was under way is tried again alone; a unit that kills its worker again has failed. A signal is
+    raised once the workers have been stopped, never in the middle of a step.
     """
     with _signals_later() as received:
-        waiting, suspects = list(units), list[Unit]()
-        while (waiting or suspects) and not received:
+        suspects = list[Unit]()
+        while (queue or suspects) and not received:
             alone = bool(suspects)
-            batch, limit = (suspects, 1) if alone else (waiting, count)
+            batch, limit = (suspects, 1) if alone else (queue, count)
             broken: list[Unit] = []
             for unit, outcome in _run(batch, work, limit, received):
                 if outcome is not None:

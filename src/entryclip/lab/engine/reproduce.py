@@ -1,18 +1,17 @@
 """Run studies and leave their rows, figures and records in a folder."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .job import Job
 from .provenance import Provenance, config_hash, drawing_hash
-from .runner import OnStale, Plan, execute, plan, refusal
-from .schema import BadFile
+from .runner import OnStale, Plan, execute, refusal
 from .store import Record, load_record, load_rows, rows_sha256, save_record, save_rows
 from .study import Row, Study
-from .units import FinishedUnit, Outcome, State, Unit, collect, first_units, outdated
+from .units import FinishedUnit, Outcome, State, Unit, outdated
 
 
 @dataclass
@@ -28,16 +27,6 @@ class Options:
     changes: Mapping[str, Any] = field(default_factory=dict)  # fields of the config that differ from its defaults
 
 
-@dataclass(frozen=True)
-class Job:
-    """A study at one config, on its way: its units grow as their rows call for more."""
-
-    study: Study[Any]
-    config: Any
-    folder: Path
-    units: list[Unit]
-
-
 def reproduce(study: Study[Any], results: Path, *, quick: bool = False) -> Path:
     """Run a study, quick or full, in this process; returns its folder, `results` / its name."""
     if failed := reproduce_all([study], results, Options(quick=quick, jobs=1)):
@@ -51,40 +40,32 @@ def reproduce_all(studies: Sequence[Study[Any]], results: Path, options: Options
     A study whose units are all there gets its rows, figures and record; one with a failed unit keeps what it had.
     """
     jobs = [job for study in studies if not _complete(job := _job(study, results, options), options)]
-    failed: list[Outcome] = []
-    todo = [(job, job.units) for job in jobs]
-    while todo:
-        failed += _run(todo, options)
-        broken = {each.unit.study.name for each in failed}
-        todo = [(job, more) for job, _ in todo if job.study.name not in broken and (more := _following(job))]
+    queue: list[Unit] = []
+    for job in jobs:
+        found = job.begin(options.on_stale)
+        announce(job.study.name, found, options.say)
+        queue += found.to_do
+    _tell_progress(jobs, options)
+    by_name, grows = {job.study.name: job for job in jobs}, any(job.may_grow for job in jobs)
+
+    def following(outcome: Outcome) -> list[Unit]:
+        job = by_name[outcome.unit.study.name]
+        found = job.take_outcome(outcome, options.on_stale)
+        announce(job.study.name, found, options.say)
+        _tell_progress(jobs, options)
+        return found.to_do
+
+    outcomes = execute(queue, jobs=options.jobs, progress=options.progress, following=following if grows else None)
+    failed = [each for each in outcomes if each.state is State.FAILED]
     for job in jobs:
         if job.study.name not in {each.unit.study.name for each in failed}:
-            parts = collect(job.units)
+            parts = job.parts()
             _finish(job, [row for part in parts for row in part.rows], *together(parts))
     return failed
 
 
-def _run(todo: Sequence[tuple[Job, list[Unit]]], options: Options) -> list[Outcome]:
-    """Do the units that are not there yet; returns those that failed."""
-    plans = [plan(units, on_stale=options.on_stale) for _, units in todo]
-    for (job, _), found in zip(todo, plans, strict=True):
-        announce(job.study.name, found, options.say)
-    to_do = [unit for found in plans for unit in found.to_do]
-    options.started(sum(len(found.finished) for found in plans), sum(len(units) for _, units in todo))
-    outcomes = execute(to_do, jobs=options.jobs, progress=options.progress)
-    return [each for each in outcomes if each.state is State.FAILED]
-
-
-def _following(job: Job) -> list[Unit]:
-    """The units that the rows so far call for, taken into the job; none when it is complete."""
-    rows = [row for part in collect(job.units) for row in part.rows]
-    known = {unit.path for unit in job.units}
-    with _rows_blamed(job):
-        pieces = job.study.next_units(job.config, rows)
-    units = [Unit(job.study, job.config, piece, job.folder) for piece in pieces]
-    more = [unit for unit in units if unit.path not in known]
-    job.units.extend(more)
-    return more
+def _tell_progress(jobs: Sequence[Job], options: Options) -> None:
+    options.started(sum(job.ended for job in jobs), sum(len(job.units) for job in jobs))
 
 
 def announce(name: str, found: Plan, say: Callable[[str], object]) -> None:
@@ -107,7 +88,7 @@ def together(parts: Sequence[FinishedUnit]) -> tuple[Provenance, float]:
 
 def _job(study: Study[Any], results: Path, options: Options) -> Job:
     config = study.configured(quick=options.quick, changes=options.changes)
-    return Job(study, config, results / study.name, first_units(study, config, results / study.name))
+    return Job(study, config, results / study.name)
 
 
 def _complete(job: Job, options: Options) -> bool:
@@ -136,17 +117,6 @@ def _complete(job: Job, options: Options) -> bool:
     return True
 
 
-@contextmanager
-def _rows_blamed(job: Job) -> Iterator[None]:
-    """Turn the error of a study that cannot read its rows into one line: files of units may come from anywhere."""
-    try:
-        yield
-    except (LookupError, TypeError, AttributeError) as error:
-        found = f"{type(error).__name__}: {error}"
-        units = job.folder / "units"
-        raise BadFile(f"{units} holds rows that {job.study.name} cannot read ({found}): remove that folder") from error
-
-
 def _drawn(folder: Path, figure: str) -> bool:
     return all((folder / f"{figure}.{suffix}").exists() for suffix in ("svg", "png"))
 
@@ -156,7 +126,7 @@ def _finish(job: Job, rows: list[Row], made_by: Provenance, seconds: float) -> N
     from .figures import save
 
     study = job.study
-    with _rows_blamed(job):
+    with job.rows_blamed():
         figures, claims, tables = study.figures(rows), tuple(study.claims(rows)), study.tables(rows)
     save_rows(job.folder, rows)
     for name, figure in figures.items():

@@ -2,8 +2,8 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -74,40 +74,56 @@ def execute(
     backend: Backend = Backend.LOKY,
     cluster: str | None = None,
     progress: Callable[[Outcome], object] = lambda _: None,
+    following: Callable[[Outcome], list[Unit]] | None = None,
 ) -> list[Outcome]:
     """Do the units on `jobs` processes (None: one per core), and wait for those that another command is doing.
 
-    The results are files in the units' folders, which every process of a cluster must share.
+    `following` is told every unit that ends, and names further units to do: processes of this machine begin with them
+    as soon as one is free, a cluster when it has done all that it was given. The results are files in the units'
+    folders, which every process of a cluster must share.
     """
-    outcomes: list[Outcome] = []
-    for wait in (False, True):
-        pending = [outcome.unit for outcome in outcomes if outcome.state is State.BUSY] if wait else units
-        outcomes = [outcome for outcome in outcomes if outcome.state is not State.BUSY]
-        for outcome in _parallel(pending, wait, jobs, backend, cluster):
-            if outcome.state is not State.BUSY:
+    queue, busy, known, outcomes = list(units), list[Unit](), list(units), list[Outcome]()
+    processes_at_most = jobs or cores()
+    while queue or busy:
+        wait = not queue
+        if wait:
+            queue, busy = busy, []
+        count = processes_at_most if following else min(processes_at_most, len(queue))
+        with closing(_parallel(queue, wait, count, backend, cluster)) as ended:
+            for outcome in ended:
+                if outcome.state is State.BUSY:
+                    busy.append(outcome.unit)
+                    continue
                 progress(outcome)
-            outcomes.append(outcome)
-    place = {unit.path: i for i, unit in enumerate(units)}
+                outcomes.append(outcome)
+                more = following(outcome) if following else []
+                queue.extend(more)
+                known.extend(more)
+    place = {unit.path: i for i, unit in enumerate(known)}
     return sorted(outcomes, key=lambda outcome: place[outcome.unit.path])  # not in the order in which they ended
 
 
 def _parallel(
-    units: list[Unit], wait: bool, jobs: int | None, backend: Backend, cluster: str | None
-) -> Iterator[Outcome]:
-    """Yield the outcomes as they come: from a cluster, from this process, or from processes of this machine."""
-    if not units:
-        return
+    queue: list[Unit], wait: bool, count: int, backend: Backend, cluster: str | None
+) -> Generator[Outcome, None, None]:
+    """Take units off the queue and yield their outcomes as they come.
+
+    Processes of this machine go on while units are appended to the queue. A cluster, and this process for a single
+    unit, do only what is there at the start.
+    """
     if backend is not Backend.LOKY:
         from joblib import Parallel, delayed
 
+        batch = tuple(queue)
+        queue.clear()
         with _cluster(backend, cluster):
             returns = "list" if backend is Backend.RAY else "generator_unordered"  # Ray's backend has no generator
             parallel = Parallel(n_jobs=-1, return_as=returns, batch_size=1, pre_dispatch="n_jobs")
-            yield from parallel(delayed(_on_one_thread)(unit, wait) for unit in units)
-    elif len(units) == 1:
-        yield _on_one_thread(units[0], wait)
+            yield from parallel(delayed(_on_one_thread)(unit, wait) for unit in batch)
+    elif len(queue) == 1:
+        yield _on_one_thread(queue.pop(), wait)
     else:
-        yield from processes.outcomes(units, partial(_on_one_thread, wait=wait), min(jobs or cores(), len(units)))
+        yield from processes.outcomes(queue, partial(_on_one_thread, wait=wait), count)
 
 
 @contextmanager

@@ -74,6 +74,8 @@ class Study(Generic[C]):
     units        descriptions of the independent units; each is one file on disk, so a stopped run goes on from there
     next_units   further units that the rows so far call for, such as runs at the best learning rate; asked again until
                  it names nothing new
+    asked_early  whether `next_units` may be asked while units are under way, with the rows of those that have ended:
+                 what it names then it must name once all have ended, too. So no core waits for the slowest unit
     figures      the figures by name; it imports matplotlib inside, so that worker processes need not load it
     captions     a caption for each figure's name
     claims       what the paper or the docs say, beside what was measured
@@ -96,6 +98,7 @@ class Study(Generic[C]):
     row_modules: tuple[ModuleType, ...]
     units: Callable[[C], Sequence[Piece]] = one_unit
     next_units: Callable[[C, Sequence[Row]], Sequence[Piece]] = no_more_units
+    asked_early: bool = False
     tables: Callable[[Sequence[Row]], Mapping[str, list[Row]]] = no_tables
     data: Callable[[C], DataSource | None] = no_data
 

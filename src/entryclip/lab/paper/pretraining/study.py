@@ -107,10 +107,15 @@ def units(config: PretrainingConfig) -> list[Piece]:
 
 
 def next_units(config: PretrainingConfig, rows: Sequence[Row]) -> list[Piece]:
-    """The runs that these rows call for: the next trial of each method, then the tuned method with other seeds."""
+    """The runs that these rows call for: the next trial of each method, then the tuned method with other seeds.
+
+    A method waits for its own trials alone, so rows of other methods may be missing.
+    """
     found = []
     for method in config.methods:
         trials = trials_of(method, rows)
+        if len(trials) < len(config.rates):
+            continue  # the trials it begins with are under way
         if len(trials) < config.trials:
             found.append(_piece("tuning", method, *next_trial(method, trials), config.seed))
         else:

@@ -1,0 +1,76 @@
+"""Studies whose rows call for more units: no core waits for units that the next ones do not depend on.
+
+A unit here ends only when a unit that is named later has ended. A runner that works in rounds would wait for ever.
+"""
+
+import dataclasses
+
+import growing
+import pytest
+
+from entryclip.lab.engine.reproduce import Options, reproduce_all
+from entryclip.lab.engine.store import load_rows
+
+ROUNDS = [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("a", 2), ("b", 2)]
+
+
+def order(folder):
+    return [(row["method"], row["trial"]) for row in load_rows(folder)]
+
+
+def early(name="early", **fields):
+    return dataclasses.replace(growing.named(name, **fields), asked_early=True)
+
+
+def test_a_study_goes_on_when_its_own_units_have_ended_whatever_others_are_at(tmp_path):
+    slow = growing.named("slow", folder=str(tmp_path), methods=("s",), trials=1, waits=("s0<b2",))
+    quick = growing.named("quick", folder=str(tmp_path))
+    assert reproduce_all([slow, quick], tmp_path / "out", Options(quick=True, jobs=2)) == []
+    assert order(tmp_path / "out" / "quick") == ROUNDS
+    assert order(tmp_path / "out" / "slow") == [("s", 0)]
+
+
+def test_a_method_goes_on_while_another_is_under_way_and_the_rows_are_in_the_order_of_rounds(tmp_path):
+    counts = []
+    options = Options(quick=True, jobs=2, started=lambda finished, total: counts.append((finished, total)))
+    study = early(folder=str(tmp_path), waits=("a0<b2",))
+    assert reproduce_all([study], tmp_path / "out", options) == []
+    assert order(tmp_path / "out" / "early") == ROUNDS  # although all of b ended before a
+    assert counts[0] == (0, 2)
+    assert counts[-1] == (6, 6)
+    assert counts == sorted(counts)  # the bar never goes back
+
+
+def test_a_stopped_run_goes_on_from_units_that_were_named_early(tmp_path):
+    study = early(folder=str(tmp_path), waits=("a0<b2",))
+    reproduce_all([study], tmp_path / "out", Options(quick=True, jobs=2))
+    whole, lines = (tmp_path / "out" / "early" / "rows.jsonl").read_bytes(), []
+    (tmp_path / "out" / "early" / "record.json").unlink()
+    for path in (tmp_path / "out" / "early" / "units").glob("*.json"):
+        if '"a"' in path.read_text():
+            path.unlink()
+    reproduce_all([study], tmp_path / "out", Options(quick=True, jobs=2, say=lines.append))
+    assert lines == ["early: 3 of 4 units are there and skipped"]
+    assert (tmp_path / "out" / "early" / "rows.jsonl").read_bytes() == whole
+
+
+def test_after_a_failure_a_study_is_not_asked_again_and_others_finish(tmp_path):
+    broken = early("broken", folder=str(tmp_path), raises=("b1",))
+    whole = early("whole", folder=str(tmp_path))
+    (failed,) = reproduce_all([broken, whole], tmp_path / "out", Options(quick=True, jobs=2))
+    assert failed.unit.piece == {"method": "b", "trial": 1}
+    assert failed.reason == "ZeroDivisionError: b1"
+    assert order(tmp_path / "out" / "whole") == ROUNDS
+    assert not (tmp_path / "out" / "broken" / "rows.jsonl").exists()
+    again = dataclasses.replace(broken, run_unit=lambda config, piece: [dict(piece)])
+    assert reproduce_all([again], tmp_path / "out", Options(quick=True, jobs=2)) == []
+    assert order(tmp_path / "out" / "broken") == ROUNDS
+
+
+def test_a_study_that_must_not_be_asked_early_is_told_so(tmp_path):
+    def best_of_both(config, rows):  # needs the rows of both methods to choose
+        return [{"method": "a" if any(row["method"] == "a" for row in rows) else "b", "trial": 1}]
+
+    study = dataclasses.replace(early(folder=str(tmp_path), waits=("a0<b1",)), next_units=best_of_both)
+    with pytest.raises(ValueError, match=r"early: next_units named 1 units early .* leave asked_early=False"):
+        reproduce_all([study], tmp_path / "out", Options(quick=True, jobs=2))
