@@ -36,6 +36,7 @@ class Config:
     on: bool = True
     rate: float | None = None
     names: tuple[str, ...] = ()
+    sizes: tuple[tuple[int, int], ...] = ((2, 3),)
 
 
 def test_values_of_every_type():
@@ -43,6 +44,9 @@ def test_values_of_every_type():
     found = grid(study, ["kind=hard,smooth", "on=true,false", "rate=none,0.5", "names=a:b,c"])
     expected = {"kind": ["hard", "smooth"], "on": [True, False], "rate": [None, 0.5], "names": [("a", "b"), ("c",)]}
     assert found == expected
+    assert grid(study, ["names=none", "sizes=1/2:3/4,5/6"]) == {"names": [()], "sizes": [((1, 2), (3, 4)), ((5, 6),)]}
+    with pytest.raises(ValueError, match="sizes = '1' is not 2 values joined by slashes"):
+        grid(study, ["sizes=1:2"])
     with pytest.raises(ValueError, match="kind = 'soft' is not one of hard, smooth"):
         grid(study, ["kind=soft"])
     with pytest.raises(ValueError, match="on = '1' is not one of true, false"):

@@ -40,12 +40,15 @@ def single_values(study: Study[Any], texts: Sequence[str]) -> FieldValues:
 
 
 def typed(value: Any) -> str:
-    """A value as `grid` reads it, tuples and lists joined by colons.
+    """A value as `grid` reads it: tuples and lists joined by colons, those inside them by slashes; empty ones are none.
 
-    >>> typed((0.1, 0.2)), typed(None), typed(3)
-    ('0.1:0.2', 'none', '3')
+    >>> typed((0.1, 0.2)), typed(((32, 128), (64, 256))), typed(None), typed(()), typed(3)
+    ('0.1:0.2', '32/128:64/256', 'none', 'none', '3')
     """
-    return "none" if value is None else ":".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    if isinstance(value, list | tuple):
+        parts = ["/".join(map(str, each)) if isinstance(each, list | tuple) else str(each) for each in value]
+        return ":".join(parts) or "none"
+    return "none" if value is None else str(value)
 
 
 def _split(text: str, fields: typing.Iterable[str]) -> tuple[str, str]:
@@ -56,14 +59,23 @@ def _split(text: str, fields: typing.Iterable[str]) -> tuple[str, str]:
 
 
 def _value(field: str, text: str, kind: Any) -> Any:
-    """`text` as a value of type `kind`: a number, true or false, text, one of a choice, or several joined by colons."""
+    """`text` as a value of type `kind`: a number, true or false, text, one of a choice, or several joined by colons.
+
+    >>> _value("sizes", "32/128:64/256", tuple[tuple[int, int], ...])
+    ((32, 128), (64, 256))
+    """
     arguments = typing.get_args(kind)
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         if type(None) in arguments and text == "none":
             return None
         return _value(field, text, next(each for each in arguments if each is not type(None)))
     if typing.get_origin(kind) is tuple:
-        return tuple(_value(field, part, arguments[0]) for part in text.split(":"))
+        if arguments[-1] is Ellipsis:
+            return () if text == "none" else tuple(_value(field, part, arguments[0]) for part in text.split(":"))
+        parts = text.split("/")
+        if len(parts) != len(arguments):
+            raise ValueError(f"{field} = {text!r} is not {len(arguments)} values joined by slashes")
+        return tuple(_value(field, part, each) for part, each in zip(parts, arguments, strict=True))
     if typing.get_origin(kind) is typing.Literal or kind is bool:
         choices = {str(each).lower(): each for each in (arguments or (True, False))}
         if text.lower() not in choices:

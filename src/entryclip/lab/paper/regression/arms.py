@@ -7,10 +7,12 @@ global                      the norm of the whole matrix is at most the setting
 agc                         the norm of each row is at most the setting times that of the weights (Brock et al. 2021)
 spam                        entries with g^2 > setting v become sqrt(setting v), v the running mean of their squares
                             (Huang et al. 2025)
-posterior                   the Bayes estimator, given the noise's law and the size of the clean gradient: no
-                            entry-wise method can do better
+posterior                   the posterior mean of each entry, told the noise's law and the size of the clean gradient.
+                            It is an oracle: the optimum of one step's squared error over all entry-wise methods. The
+                            loss at the end of a run may be lower under another method
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -93,7 +95,10 @@ def _posterior(setting: None, step: GradientStep) -> Tensor:
     sizes = step.clean.square().mean((-2, -1)).sqrt().clamp(min=1e-6)
     flat, estimates = step.noisy.flatten(0, -3), torch.empty_like(step.noisy.flatten(0, -3))
     for y, size, estimate in zip(flat, sizes.flatten().tolist(), estimates, strict=True):
-        estimate.copy_(posterior_mean(y, size, step.problem.noise))  # type: ignore[arg-type]
+        if math.isfinite(size):
+            estimate.copy_(posterior_mean(y, size, step.problem.noise))  # type: ignore[arg-type]
+        else:
+            estimate.fill_(math.nan)  # the run has diverged
     return estimates.reshape(step.noisy.shape)
 
 

@@ -3,11 +3,13 @@
     post   W <- W - lr clip(noisy gradient)
     pre    W <- W - lr msign(clip(noisy gradient))
 
+The learning rate lr is constant, or falls linearly from its first value to 0 at the end of the run.
 Runs in one tensor do not depend on each other: each is what it would be alone, up to rounding.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -16,6 +18,8 @@ from torch import Tensor
 from ....matrix.sign import msign
 from .arms import Arm, GradientStep, RunningSquare
 from .problem import Problem
+
+Schedule = Literal["constant", "linear"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ def descend(
     steps: int,
     *,
     points: Sequence[int] = (),
+    schedule: Schedule = "constant",
 ) -> GridLosses:
     """Run all arms at all learning rates from W = 0; `points` are the steps whose losses are kept."""
     w = torch.zeros(len(arms), len(rates), *problem.target.shape)
@@ -53,7 +58,8 @@ def descend(
         noisy = clean + noise
         seen = [GradientStep(noisy[i], clean[i], w[i], problem, squares[i]) for i in range(len(arms))]
         update = torch.stack([arm(step) for arm, step in zip(arms, seen, strict=True)])
-        w -= lr * (msign(update, "exact") if stage == "pre" else update)
+        factor = 1 - number / steps if schedule == "linear" else 1.0
+        w -= factor * lr * (msign(update, "exact") if stage == "pre" else update)
     final = problem.loss(w, problem.gradient(w))
     if steps in points:
         curve.append(final)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...engine.study import Row
+from .study import STAGES
 
 
 class RegressionResults:
@@ -24,6 +25,16 @@ class RegressionResults:
     def levels(self, part: str = "paper") -> list[float]:
         """The values of alpha in a part, ascending."""
         return sorted({row["level"] for row in self.where(part=part, noise="contamination")})
+
+    def stages(self) -> list[str]:
+        """The stages that were run: post (gradient descent), pre (spectral gradient descent)."""
+        there = {row["stage"] for row in self.rows}
+        return [stage for stage in STAGES if stage in there]
+
+    def length(self) -> str:
+        """How long the runs were, and their schedule if it is not constant, in words."""
+        row = self.rows[0]
+        return f"{row['steps']} steps" + (", linear decay" if row["schedule"] == "linear" else "")
 
     def other_noises(self) -> list[tuple[str, float]]:
         """The noises that are not contamination, each with its level."""
@@ -54,7 +65,7 @@ class RegressionResults:
 
     def free(self, stage: str, noise: str) -> "BestLosses":
         """The losses with any threshold, at the first size."""
-        levels = tuple(sorted({row["level"] for row in self.where(part="free", noise=noise)}))
+        levels = tuple(sorted({row["level"] for row in self.where(part="free", stage=stage, noise=noise)}))
         return BestLosses(self, "free", stage, self.sizes()[0], noise, levels)
 
 
@@ -72,16 +83,36 @@ class BestLosses:
     def best(self, method: str, level: float) -> float:
         """The loss at the method's best setting; in the free part a threshold may be a multiple of the median."""
         rules = (method, f"{method}-median") if self.part == "free" else (method,)
-        at = {"part": self.part, "stage": self.stage, "d": self.d, "noise": self.noise, "level": level}
-        return min(self.results.loss(method=rule, **at) for rule in rules)
+        return min(self.results.loss(method=rule, **self._at(method, level)) for rule in rules)
+
+    def is_rate_at_edge(self, method: str, level: float) -> bool:
+        """Whether the best learning rate is the least or the largest that was tried: a better one may lie beyond."""
+        at = self._at(method, level)
+        best = self.results.best(method=method, **at)
+        rates = {row["lr"] for row in self.results.where(kind="final", method=method, **at)}
+        return best is not None and best["lr"] in (min(rates), max(rates))
+
+    @property
+    def start(self) -> float:
+        """The loss before the first step: that of standing still."""
+        return self.results.start(part="paper", stage=self.stage, d=self.d)
 
     def speedup(self, method: str, level: float) -> float:
         """The loss without clipping over that with the method, each at its own best setting."""
         return self.best("none", level) / self.best(method, level)
 
+    def speedup_over_still(self, method: str, level: float) -> float:
+        """The lower of the loss without clipping and that of standing still, over the loss with the method."""
+        return min(self.best("none", level), self.start) / self.best(method, level)
+
     def share(self, method: str, level: float) -> float:
         """The final loss over that before the first step."""
-        return self.best(method, level) / self.results.start(part="paper", stage=self.stage, d=self.d)
+        return self.best(method, level) / self.start
+
+    def _at(self, method: str, level: float) -> dict[str, Any]:
+        """The values that the rows of a method have here; GD with the posterior mean is a part of its own."""
+        part = "optimum" if method == "posterior" and self.stage == "post" else self.part
+        return {"part": part, "stage": self.stage, "d": self.d, "noise": self.noise, "level": level}
 
 
 def markdown(rows: Iterable[Row]) -> str:
@@ -89,6 +120,8 @@ def markdown(rows: Iterable[Row]) -> str:
     results = RegressionResults(rows)
     d, levels = results.sizes()[0], results.levels()
     lines = [f"| d = {d}, alpha | {' | '.join(f'{a:g}' for a in levels)} |", "|---" * (len(levels) + 1) + "|"]
+    still = f"{results.start(part='paper', d=d):.3g}"
+    lines.append(f"| standing still | {' | '.join(still for _ in levels)} |")
     for stage, name in (("post", "GD"), ("pre", "spectral GD")):
         losses = results.paper(stage, d)
         for method, words in (("none", "no clipping"), ("hard", "hard"), ("smooth", "smooth")):

@@ -8,7 +8,7 @@ import torch
 from ....diagnostics import localization, recovery
 from ...engine.study import Row
 from .arms import Arm, GradientStep, RunningSquare
-from .descent import GridLosses, descend
+from .descent import GridLosses, Schedule, descend
 from .problem import Problem
 
 _POINTS = 31  # of a convergence curve
@@ -32,10 +32,11 @@ def final_rows(losses: GridLosses, arms: Sequence[Arm], rates: Sequence[float]) 
     ]
 
 
-def curve_rows(problem: Problem, stage: str, best: Row, steps: int) -> list[Row]:
+def curve_rows(problem: Problem, stage: str, best: Row, steps: int, schedule: Schedule) -> list[Row]:
     """The loss along the run of a method's best setting."""
     points = sorted({round(i * steps / (_POINTS - 1)) for i in range(_POINTS)})
-    found = descend(problem, stage, [Arm(best["method"], best["setting"])], [best["lr"]], steps, points=points)
+    arms = [Arm(best["method"], best["setting"])]
+    found = descend(problem, stage, arms, [best["lr"]], steps, points=points, schedule=schedule)
     return [
         {"kind": "curve", "method": best["method"], "step": step} | _summary(losses[0, 0])
         for step, losses in zip(points, found.curve, strict=True)
@@ -43,19 +44,25 @@ def curve_rows(problem: Problem, stage: str, best: Row, steps: int) -> list[Row]
 
 
 def spectrum_rows(problem: Problem, arms: Sequence[Arm], k: int) -> list[Row]:
-    """What each arm makes of the first gradient: its spectrum, its leading subspace, the localization of the error."""
+    """What each arm makes of the first gradient: its spectrum, its leading subspace, the localization of the error.
+
+    `chance` is what two independent random subspaces of k dimensions in R^d share: k / d.
+    """
     noisy = problem.gradient(torch.zeros_like(problem.target)) + next(problem.noises(1))
     clean = problem.gradient(torch.zeros_like(problem.target))
+    d = clean.shape[-1]
+    k = min(k, d - 1)
     rows: list[Row] = [{"kind": "spectrum", "method": "clean", "values": _spectrum(clean)}]
     for arm in arms:
         step = GradientStep(noisy[None], clean[None], torch.zeros_like(clean)[None], problem, RunningSquare())
         clipped = arm(step)[0]
         scale = (clipped * clean).sum((-2, -1)) / clean.square().sum((-2, -1))  # uniform shrinkage
-        found = [recovery(c, g, min(k, len(g) - 1)) for c, g in zip(clipped, clean, strict=True)]
+        found = [recovery(c, g, k) for c, g in zip(clipped, clean, strict=True)]
         ratios = [localization(c - g, g, scales=None).normalized for c, g in zip(clipped, clean, strict=True)]
         rows.append(
             {"kind": "spectrum", "method": arm.method, "setting": arm.setting, "values": _spectrum(clipped)}
             | {"kept": float(np.median([(f.kept_left + f.kept_right) / 2 for f in found]))}
+            | {"chance": k / d}
             | {"sine": float(np.median([max(f.left, f.right) for f in found]))}
             | {"r_hat": _number(np.median(ratios)), "gain": float(scale.median())}
         )

@@ -2,15 +2,16 @@
 
 import math
 from dataclasses import dataclass
+from typing import get_args
 
 from ...engine.study import Piece, Row
 from .arms import Arm
-from .descent import descend
+from .descent import Schedule, descend
 from .problem import Problem, make_noise
 from .rows import best_of, curve_rows, final_rows, spectrum_rows
 
 PAPER_METHODS = ("none", "hard", "smooth")
-_STAGES = ("post", "pre")  # gradient descent with clipped gradients, spectral gradient descent with clipped inputs
+STAGES = ("post", "pre")  # gradient descent with clipped gradients, spectral gradient descent with clipped inputs
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,8 @@ class RegressionConfig:
     quantiles: tuple[float, ...] = (0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.99999)
     seeds: int = 10
     steps: int = 300
+    schedule: Schedule = "constant"  # of the learning rate; "linear" falls to 0 at the last step
+    stages: tuple[str, ...] = STAGES
     sigma: float = 1.0
     nu: float = 1.0  # degrees of freedom of the contaminating Student t; 1 is Cauchy
     scale: float = 3.0  # of the contaminating Student t
@@ -35,16 +38,23 @@ class RegressionConfig:
     norms: tuple[float, ...] = (1.0, 3.0, 10.0, 30.0, 100.0)  # thresholds of global norm clipping
     ratios: tuple[float, ...] = (0.1, 1.0, 10.0, 100.0)  # of AGC: a row's norm over the weights'
     thetas: tuple[float, ...] = (1.0, 10.0, 100.0, 5000.0)  # of SPAM: squared entries over their running mean
+    optimum_rates: tuple[float, ...] = (0.4, 0.8, 1.0, 1.2, 1.4, 1.6)  # of GD with the posterior mean
     other_noises: tuple[tuple[str, float], ...] = (("gaussian", 5.0), ("low-rank", 100.0))
 
     def __post_init__(self) -> None:
         if min(self.seeds, self.steps, self.k, *(side for size in self.sizes for side in size)) < 1:
             raise ValueError("seeds, steps, k and both numbers of every size must be >= 1")
+        if self.schedule not in get_args(Schedule):
+            raise ValueError(f"schedule must be one of {', '.join(get_args(Schedule))}, got {self.schedule!r}")
+        if not self.stages or not set(self.stages) <= set(STAGES):
+            raise ValueError(f"stages must be one or more of {', '.join(STAGES)}, got {self.stages}")
         if not all(0 <= alpha <= 1 for alpha in self.alphas + self.free_alphas):
             raise ValueError(f"alphas must be in [0, 1], got {self.alphas + self.free_alphas}")
         if not all(0 < q <= 1 for q in self.quantiles + self.free_quantiles):
             raise ValueError(f"quantiles must be in (0, 1], got {self.quantiles + self.free_quantiles}")
-        positive = self.rates + self.free_rates + self.multiples + self.norms + self.ratios + self.thetas
+        positive = (
+            self.rates + self.free_rates + self.optimum_rates + self.multiples + self.norms + self.ratios + self.thetas
+        )
         if not all(0 < number < math.inf for number in positive):
             raise ValueError(f"rates, multiples, norms, ratios and thetas must be positive and finite, got {positive}")
         for kind, level in self.other_noises:
@@ -67,14 +77,19 @@ class RegressionConfig:
             norms=(10.0, 30.0),
             ratios=(1.0, 10.0),
             thetas=(10.0,),
+            optimum_rates=(0.4, 1.2),
         )
 
     def paper_arms(self) -> list[Arm]:
         """No clip, and the paper's two operators at every quantile of its grid."""
         return [Arm("none"), *(Arm(method, q) for method in ("hard", "smooth") for q in self.quantiles)]
 
-    def free_arms(self, noise: str) -> list[Arm]:
-        """Any thresholds, the clips in use today, and the Bayes estimator where the noise has a law it can be given."""
+    def free_arms(self, stage: str, noise: str) -> list[Arm]:
+        """Any thresholds, the clips in use today and, for spectral descent, the posterior mean.
+
+        Gradient descent with the posterior mean takes far larger steps than with any clip: its units are its own.
+        Low-rank noise has no law of single entries, so no posterior mean.
+        """
         grids = {
             "hard": self.free_quantiles,
             "smooth": self.free_quantiles,
@@ -85,37 +100,49 @@ class RegressionConfig:
             "spam": self.thetas,
         }
         arms = [Arm("none"), *(Arm(method, setting) for method, grid in grids.items() for setting in grid)]
-        return arms if noise == "low-rank" else [*arms, Arm("posterior")]
+        return [*arms, Arm("posterior")] if stage == "pre" and noise != "low-rank" else arms
 
 
 def units(config: RegressionConfig) -> list[Piece]:
-    """A unit for every size, stage and noise: each is a whole grid of arms, learning rates and seeds."""
+    """A unit for every part, size, stage and noise: each is a whole grid of arms, learning rates and seeds.
+
+    paper     the paper's grid at every size
+    free      any threshold, the clips in use today, and noise that no entry stands out of; at the first size
+    optimum   gradient descent with the posterior mean, at its own learning rates
+    """
     paper = [
         {"part": "paper", "d": d, "n": n, "stage": stage, "noise": "contamination", "level": alpha}
         for d, n in config.sizes
-        for stage in _STAGES
+        for stage in config.stages
         for alpha in config.alphas
     ]
     d, n = config.sizes[0]
     noises = [*(("contamination", alpha) for alpha in config.free_alphas), *config.other_noises]
-    free = [
-        {"part": "free", "d": d, "n": n, "stage": stage, "noise": noise, "level": level}
-        for stage in _STAGES
+    beyond = [
+        {"part": part, "d": d, "n": n, "stage": stage, "noise": noise, "level": level}
+        for part in ("free", "optimum")
+        for stage in config.stages
         for noise, level in noises
+        if part == "free" or (stage == "post" and noise != "low-rank")
     ]
-    return paper + free
+    return paper + beyond
 
 
 def run_unit(config: RegressionConfig, piece: Piece) -> list[Row]:
     """Rows of kind `final` for every arm and learning rate; for the paper's methods also `curve` and `spectrum`."""
     noise = make_noise(piece["noise"], piece["level"], config.sigma, config.nu, config.scale)
     problem = Problem.draw(piece["d"], piece["n"], tuple(range(config.seeds)), noise)
-    stage, paper = piece["stage"], piece["part"] == "paper"
-    arms = config.paper_arms() if paper else config.free_arms(piece["noise"])
-    rates = config.rates if paper else config.free_rates
-    rows = final_rows(descend(problem, stage, arms, rates, config.steps), arms, rates)
-    if paper:
+    stage, part = piece["stage"], piece["part"]
+    arms, rates = {
+        "paper": (config.paper_arms(), config.rates),
+        "free": (config.free_arms(stage, piece["noise"]), config.free_rates),
+        "optimum": ([Arm("posterior")], config.optimum_rates),
+    }[part]
+    rows = final_rows(descend(problem, stage, arms, rates, config.steps, schedule=config.schedule), arms, rates)
+    if part == "paper":
         best = {method: best_of(rows, method) for method in PAPER_METHODS}
-        rows += [row for method in PAPER_METHODS for row in curve_rows(problem, stage, best[method], config.steps)]
+        for method in PAPER_METHODS:
+            rows += curve_rows(problem, stage, best[method], config.steps, config.schedule)
         rows += spectrum_rows(problem, [Arm(method, best[method]["setting"]) for method in PAPER_METHODS], config.k)
-    return [{**{key: piece[key] for key in ("part", "d", "stage", "noise", "level")}, **row} for row in rows]
+    run = {"steps": config.steps, "schedule": config.schedule}
+    return [{**{key: piece[key] for key in ("part", "d", "stage", "noise", "level")}, **run, **row} for row in rows]
