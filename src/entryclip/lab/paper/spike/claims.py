@@ -1,34 +1,49 @@
-"""How much the corrupted batches raise the loss, with and without a clip."""
+"""How much the corrupted batches raise the loss, and whether a clip makes it less, over common seeds."""
 
 from collections.abc import Sequence
 
 from ...engine.study import Claim, Row
-from .study import SPIKE_METHODS
-
-_WATCHED = 10  # clean steps on either side
+from ..intervals import nats
+from ..lm_methods import METHOD_NAMES
+from .replays import CORRUPTION_NAMES, Comparison, comparisons
+from .spike_score import DEVIATIONS
 
 
 def claims(rows: Sequence[Row]) -> list[Claim]:
-    """AdamW's loss rises, and each clip makes it rise less."""
-    last = max(row["step"] for row in rows if row["kind"] == "loss" and row["corrupted"])
-    rise = {method: _rise(rows, method, last) for method in SPIKE_METHODS}
-    bare = rise["adamw"]
-    words = f"{bare:+.3f} nats above the ten steps before, mean of the ten clean steps after"
-    return [Claim("Corrupted batches leave AdamW's loss higher", words, bare > 0.1)] + [
-        Claim(
-            f"{method} makes it less",
-            f"{rise[method]:+.3f} nats against {bare:+.3f} without",
-            rise[method] < bare - 0.01,
-        )
-        for method in ("post-smooth", "post-hard", "adamw-norm", "post-smooth-rms")
-    ]
+    """For each corruption and optimizer: the loss rises, and each clip makes it rise less, beyond the 95 % interval."""
+    found = comparisons(rows)
+    clipped = [each for each in found if each.method != each.base]
+    return [_rises(each) if each.method == each.base else _makes_it_less(each, len(clipped)) for each in found]
 
 
-def _rise(rows: Sequence[Row], method: str, last: int) -> float:
-    """The mean loss of the steps after the corrupted ones less that of the steps before; inf if training broke off."""
-    losses = {row["step"]: row["loss"] for row in rows if row["kind"] == "loss" and row["method"] == method}
-    after = [losses.get(step) for step in range(last + 1, last + 1 + _WATCHED)]
-    if None in after:
-        return float("inf")
-    before = [losses[step] for step in range(-_WATCHED, 0)]
-    return float(sum(loss for loss in after if loss is not None) - sum(before)) / _WATCHED
+def _rises(plain: Comparison) -> Claim:
+    rise = plain.rise()
+    return Claim(
+        f"{_where(plain)}: the loss is higher after the corrupted batches",
+        f"{nats(rise)} nats, ten clean steps after less ten before ({_seeds(plain)}); {_scores(plain)}",
+        rise.low > 0,
+    )
+
+
+def _makes_it_less(clipped: Comparison, tested: int) -> Claim:
+    less = clipped.less_plain()
+    return Claim(
+        f"{_where(clipped)}: the rise is less than with {METHOD_NAMES[clipped.base]} alone",
+        f"rise {clipped.rise().value:+.4f}, less that without a clip {nats(less)} ({_seeds(clipped)}; one of {tested} "
+        f"such comparisons); {_scores(clipped)}",
+        less.high < 0,
+    )
+
+
+def _where(comparison: Comparison) -> str:
+    return f"{CORRUPTION_NAMES[comparison.corruption]}, {METHOD_NAMES[comparison.method]}"
+
+
+def _seeds(comparison: Comparison) -> str:
+    count = len(comparison.replays)
+    return f"{count} seed" + ("s" if count > 1 else ", so no interval")
+
+
+def _scores(comparison: Comparison) -> str:
+    scores = " and ".join(f"{comparison.score(k):.1f} % at {k:g}" for k in DEVIATIONS)
+    return f"spike score {scores} standard deviations"

@@ -1,57 +1,93 @@
-"""A few corrupted batches in a run of AdamW, and the same steps from one checkpoint under each clip.
+"""A few corrupted batches in a run, and the same steps from one checkpoint under each clip.
 
-The corrupted batches are random tokens, as from a broken shard. All methods share the run before them; from the
-checkpoint at their start every method goes on with the same batches. The paper's introduction starts from such spikes.
+All methods on one optimizer share the run before the corrupted batches; from the checkpoint at their start every
+method goes on with the same batches. The paper's introduction starts from such spikes.
 """
 
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import torch
-from torch import Tensor
-
-from ....clip import smooth
 from ...engine.study import Piece, Row
 from ...lm.data.default_data import data_folder
+from ...lm.train import training_methods
 from ...lm.train.divergence import Diverged
 from ...lm.train.run import Run
 from ...lm.train.settings import Settings
-from ...lm.train.trainer import Trainer
-from ...lm.train.training_methods import make_optimizer
+from ..typed_rows import TypedRow
+from .corruption import BATCH_CORRUPTIONS, CorruptedBatches
+from .largest_entry import largest_entry
 
-SPIKE_METHODS = ("adamw", "adamw-norm", "post-hard", "post-smooth", "post-smooth-rms")
+ON_ADAMW = ("adamw", "adamw-norm", "post-hard", "post-smooth", "post-smooth-rms", "adamw-auto", "post-auto")
+ON_MUON = ("muon", "muon-norm", "pre-hard", "pre-smooth", "muon-auto", "pre-auto")
+WATCHED = 10  # clean steps on either side of the corrupted ones that are compared
+_BASES = ("adamw", "muon")  # the method without a clip, by the name of its optimizer
 
 
 @dataclass(frozen=True)
 class SpikeConfig:
-    """The run, the step at which its batches are corrupted, and how long it is watched after that."""
+    """The run, the step at which its batches are corrupted, and how long it is watched after that.
+
+    corruptions   what happens to the batches. `random`: tokens and targets are random, as from a broken shard; this one
+                  was chosen because it makes the loss spike. `shuffled`: the targets of the batch are in a random
+                  order, as of labels that went astray. This one was declared before it was run, and was not chosen
+                  for its effect: whatever comes of it is reported.
+    lr            the learning rate of the hidden matrices with AdamW, best without a clip and without corruption
+    muon_lr       the same with Muon
+    before        steps before the first corrupted batch
+    after         steps from the first corrupted batch on
+    corrupted     the number of corrupted batches, one after the other
+    seed          the first seed
+    shown         the figure's matrix is a square of at most so many rows around the entry that stands out
+    """
 
     data: str = ""  # the folder of shards; empty: the Python standard library's source
     model: Literal["small", "tiny"] = "small"
+    methods: tuple[str, ...] = (*ON_ADAMW, *ON_MUON)
+    corruptions: tuple[str, ...] = ("random", "shuffled")
     lr: float = 8e-3
+    muon_lr: float = 0.016
     other_lr: float = 0.03
     sequences: int = 8
     length: int = 256
-    before: int = 150  # steps before the first corrupted batch
-    after: int = 60  # steps from the first corrupted batch on
-    corrupted: int = 4  # batches, one after the other
+    before: int = 150
+    after: int = 30
+    corrupted: int = 4
     seed: int = 1
-    shown: int = 64  # the figure's matrix is a square of at most so many rows around the entry
+    seeds: int = 3
+    shown: int = 64
 
     @classmethod
     def quick(cls) -> "SpikeConfig":
-        """The tiny model for a few steps."""
-        return cls(model="tiny", sequences=4, length=64, before=30, after=15, lr=0.02, shown=32)
+        """The tiny model for a few steps, six methods."""
+        methods = "adamw", "post-smooth", "adamw-auto", "muon", "pre-smooth", "pre-auto"
+        sizes = {"sequences": 4, "length": 64, "before": 30, "after": 15, "seeds": 2, "shown": 32}
+        return cls(model="tiny", methods=methods, lr=0.02, muon_lr=0.02, **sizes)
 
     def __post_init__(self) -> None:
-        for name, least in (("corrupted", 1), ("shown", 1), ("before", 10), ("after", self.corrupted + 10)):
-            if getattr(self, name) < least:  # ten clean steps on either side are compared
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        least = {"corrupted": 1, "shown": 1, "seeds": 1, "before": WATCHED, "after": self.corrupted + WATCHED}
+        for name, bound in least.items():
+            if getattr(self, name) < bound:
+                raise ValueError(f"{name} must be at least {bound}, got {getattr(self, name)}")
+        for names, known in ((self.corruptions, BATCH_CORRUPTIONS), (self.methods, training_methods.TRAINING_METHODS)):
+            if not names or len(set(names)) != len(names) or not set(names) <= set(known):
+                raise ValueError(f"choose one or more of {', '.join(known)}, each once, got {names}")
+        for base in self.bases():
+            if base not in self.methods:
+                raise ValueError(f"methods on {base} are compared with {base}: add it to methods, got {self.methods}")
 
-    def settings(self, method: str) -> Settings:
+    def bases(self) -> list[str]:
+        """The optimizers without a clip, which the methods stand on."""
+        there = {training_methods.find(method).optimizer for method in self.methods}
+        return [base for base in _BASES if base in there]
+
+    def methods_on(self, base: str) -> list[str]:
+        """The methods on one optimizer, itself among them."""
+        return [method for method in self.methods if training_methods.find(method).optimizer == base]
+
+    def settings(self, method: str, seed: int) -> Settings:
         """The settings of a run; the learning rate is constant, so that only the batches make a difference."""
         steps = self.before + self.after
         return Settings(
@@ -59,8 +95,8 @@ class SpikeConfig:
             method=method,
             steps=steps,
             eval_every=steps,
-            seed=self.seed,
-            lr=self.lr,
+            seed=seed,
+            lr=self.lr if training_methods.find(method).optimizer == "adamw" else self.muon_lr,
             other_lr=self.other_lr,
             schedule="constant",
             sequences=self.sequences,
@@ -73,73 +109,68 @@ class SpikeConfig:
         return data_folder(self.data, self.model)
 
 
-class CorruptedBatches:
-    """An iterator over batches that replaces `count` of them, from the position `first` on, by random tokens."""
+@dataclass(frozen=True, kw_only=True)
+class SpikeLoss(TypedRow):
+    """The loss of one step of a run after the checkpoint, on its own batch; None where the run diverged."""
 
-    def __init__(self, batches: Any, first: int, count: int) -> None:
-        self.batches, self.spoiled = batches, range(first, first + count)
+    kind: str = "loss"
+    base: str
+    method: str
+    corruption: str
+    seed: int
+    step: int  # 0 is the first corrupted batch
+    loss: float | None
+    corrupted: bool
 
-    def __next__(self) -> tuple[Tensor, Tensor]:
-        position = self.batches.position
-        tokens, targets = next(self.batches)
-        if position in self.spoiled:
-            draw = torch.Generator().manual_seed(position)
-            vocabulary = int(tokens.max()) + 1
-            tokens, targets = (torch.randint(0, vocabulary, tokens.shape, generator=draw) for _ in range(2))
-        return tokens, targets
+
+@dataclass(frozen=True, kw_only=True)
+class SpikeHistory(TypedRow):
+    """The loss of one step before the checkpoint, which all methods on one optimizer share."""
+
+    kind: str = "before"
+    base: str
+    seed: int
+    step: int  # below 0
+    loss: float
+
+
+def units(config: SpikeConfig) -> list[Piece]:
+    """A unit for every seed and optimizer: the run to the checkpoint, and all that goes on from there."""
+    return [{"base": base, "seed": config.seed + i} for i in range(config.seeds) for base in config.bases()]
 
 
 def run_unit(config: SpikeConfig, piece: Piece) -> Iterator[Row]:
-    """Rows `loss` (method, step, loss) and, once, `entry` (the one that stands out) and `matrix` (around it)."""
+    """Rows `before` and `loss` and, once, `entry` (the one that stands out) and `matrix` (around it)."""
+    base, seed = piece["base"], piece["seed"]
     with tempfile.TemporaryDirectory() as folder:
         start = Path(folder)
-        base = Run(replace(config.settings("adamw"), steps=config.before), config.folder(), start)
+        run = Run(replace(config.settings(base, seed), steps=config.before), config.folder(), start)
         losses: list[float] = []
-        base.advance(lambda trainer, loss: losses.append(loss))
-        for method in SPIKE_METHODS:
-            yield from (_loss(method, i - config.before, loss) for i, loss in enumerate(losses))
-            yield from _branch(config, method, start)
+        run.advance(lambda trainer, loss: losses.append(loss))
+        for i, loss in enumerate(losses):
+            yield SpikeHistory(base=base, seed=seed, step=i - config.before, loss=loss).to_row()
+        for corruption in config.corruptions:
+            for method in config.methods_on(base):
+                yield from _branch(config, piece, method, corruption, start)
 
 
-def _loss(method: str, step: int, loss: float | None, corrupted: bool = False) -> Row:
-    return {"kind": "loss", "method": method, "step": step, "loss": loss, "corrupted": corrupted}
-
-
-def _branch(config: SpikeConfig, method: str, start: Path) -> Iterator[Row]:
+def _branch(config: SpikeConfig, piece: Piece, method: str, corruption: str, start: Path) -> Iterator[Row]:
     """Go on from the checkpoint with one method, through the corrupted batches."""
-    trainer = Run(config.settings(method), config.folder(), start_from=start).trainer
-    trainer.batches = CorruptedBatches(trainer.batches, config.before, config.corrupted)  # type: ignore[assignment]
+    seed = piece["seed"]
+    trainer = Run(config.settings(method, seed), config.folder(), start_from=start).trainer
+    corrupt = BATCH_CORRUPTIONS[corruption]
+    batches = CorruptedBatches(trainer.batches, corrupt, config.before, config.corrupted, seed=seed)
+    trainer.batches = batches  # type: ignore[assignment]
     for step in range(config.after):
-        corrupted = step < config.corrupted
+        loss: float | None
         try:
-            yield _loss(method, step, trainer.step(), corrupted)
+            loss = trainer.step()
         except Diverged:
-            yield _loss(method, step, None, corrupted)
+            loss = None
+        is_corrupted = step < config.corrupted
+        labels = {**piece, "method": method, "corruption": corruption}
+        yield SpikeLoss(**labels, step=step, loss=loss, corrupted=is_corrupted).to_row()
+        if loss is None:
             return
-        if step == 0 and method == "adamw":
-            yield from _largest_entry(config, trainer)
-
-
-def _largest_entry(config: SpikeConfig, trainer: Trainer) -> Iterator[Row]:
-    """The entry that stands out most in the update, as `clip_report` names it, and the entries around it."""
-    watched = make_optimizer(trainer.model, "post-smooth")
-    watched.load_state_dict(trainer.optimizer.state_dict())
-    group = watched.param_groups[0]
-    group["post"] = smooth(0.995)
-    worst = watched.clip_report(1)[0]
-    parameter = dict(zip(group["param_names"], group["params"], strict=True))[worst.name]
-    state = watched.state[parameter]
-    update = (state["exp_avg"] / (state["exp_avg_sq"].sqrt() + 1e-12)).reshape(-1, *parameter.shape[-2:])
-    *batch, row, column = worst.place
-    matrix = update[batch[0] if batch else 0].abs()
-    top, left = (_start(place, size, config.shown) for place, size in zip((row, column), matrix.shape, strict=True))
-    part = matrix[top : top + config.shown, left : left + config.shown] / matrix.quantile(0.995)
-    place = list(worst.place)
-    yield {"kind": "entry", "name": worst.name, "place": place, "multiple": worst.largest, "text": str(worst)}
-    values = [[round(float(x), 4) for x in line] for line in part]
-    yield {"kind": "matrix", "row": row - top, "column": column - left, "values": values}
-
-
-def _start(place: int, size: int, shown: int) -> int:
-    """The first index of a window of `shown` out of `size` around `place`."""
-    return max(0, min(place - shown // 2, size - shown))
+        if (step, method, corruption, seed) == (0, "adamw", config.corruptions[0], config.seed):
+            yield from largest_entry(trainer, config.shown)
