@@ -8,8 +8,11 @@ import dataclasses
 import growing
 import pytest
 
+from entryclip.lab.engine.job import Job
 from entryclip.lab.engine.reproduce import Options, reproduce_all
+from entryclip.lab.engine.runner import OnStale
 from entryclip.lab.engine.store import load_rows
+from entryclip.lab.engine.units import attempt
 
 ROUNDS = [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("a", 2), ("b", 2)]
 
@@ -41,36 +44,46 @@ def test_a_method_goes_on_while_another_is_under_way_and_the_rows_are_in_the_ord
     assert counts == sorted(counts)  # the bar never goes back
 
 
+def done_in_order(study, folder, *names):
+    """Do the units of a job in this order, each when it has been named, and return the job with the units to do."""
+    job = Job(study, study.configured(quick=True), folder / study.name)
+    to_do = job.begin(OnStale.REFUSE).to_do
+    for name in names:
+        (unit,) = [unit for unit in to_do if f"{unit.piece['method']}{unit.piece['trial']}" == name]
+        to_do.remove(unit)
+        to_do += job.take_outcome(attempt(unit, wait=False), OnStale.REFUSE).to_do
+    return job, [f"{unit.piece['method']}{unit.piece['trial']}" for unit in to_do]
+
+
 def test_a_stopped_run_goes_on_from_units_that_were_named_early(tmp_path):
-    study = early(folder=str(tmp_path), waits=("a0<b2",))
-    reproduce_all([study], tmp_path / "out", Options(quick=True, jobs=2))
-    whole, lines = (tmp_path / "out" / "early" / "rows.jsonl").read_bytes(), []
-    (tmp_path / "out" / "early" / "record.json").unlink()
-    for path in (tmp_path / "out" / "early" / "units").glob("*.json"):
-        if '"a"' in path.read_text():
-            path.unlink()
-    reproduce_all([study], tmp_path / "out", Options(quick=True, jobs=2, say=lines.append))
+    study, lines = early(folder=str(tmp_path)), []
+    assert done_in_order(study, tmp_path / "out", "b0", "b1", "b2")[1] == ["a0"]  # and then it was stopped
+    options = Options(quick=True, jobs=2, say=lines.append)
+    assert reproduce_all([study], tmp_path / "out", options) == []
     assert lines == ["early: 3 of 4 units are there and skipped"]
-    assert (tmp_path / "out" / "early" / "rows.jsonl").read_bytes() == whole
+    assert order(tmp_path / "out" / "early") == ROUNDS
 
 
-def test_after_a_failure_a_study_is_not_asked_again_and_others_finish(tmp_path):
-    broken = early("broken", folder=str(tmp_path), raises=("b1",))
-    whole = early("whole", folder=str(tmp_path))
-    (failed,) = reproduce_all([broken, whole], tmp_path / "out", Options(quick=True, jobs=2))
-    assert failed.unit.piece == {"method": "b", "trial": 1}
-    assert failed.reason == "ZeroDivisionError: b1"
-    assert order(tmp_path / "out" / "whole") == ROUNDS
-    assert not (tmp_path / "out" / "broken" / "rows.jsonl").exists()
-    again = dataclasses.replace(broken, run_unit=lambda config, piece: [dict(piece)])
-    assert reproduce_all([again], tmp_path / "out", Options(quick=True, jobs=2)) == []
-    assert order(tmp_path / "out" / "broken") == ROUNDS
+def test_without_asked_early_a_study_waits_for_all_of_its_units(tmp_path):
+    study = growing.named("late", folder=str(tmp_path))
+    assert done_in_order(study, tmp_path, "b0")[1] == ["a0"]
+    assert done_in_order(study, tmp_path, "a0")[1] == ["a1", "b1"]
+
+
+def test_after_a_failure_a_study_is_not_asked_again(tmp_path):
+    study = early(folder=str(tmp_path), raises=("b1",))
+    job, to_do = done_in_order(study, tmp_path, "b0", "b1")
+    assert job.failed
+    assert to_do == ["a0"]  # what was named is still done, so that it is there the next time
+    assert done_in_order(study, tmp_path, "b1", "a0")[1] == []
 
 
 def test_a_study_that_must_not_be_asked_early_is_told_so(tmp_path):
     def best_of_both(config, rows):  # needs the rows of both methods to choose
         return [{"method": "a" if any(row["method"] == "a" for row in rows) else "b", "trial": 1}]
 
-    study = dataclasses.replace(early(folder=str(tmp_path), waits=("a0<b1",)), next_units=best_of_both)
+    study = dataclasses.replace(early(folder=str(tmp_path)), next_units=best_of_both)
+    job, to_do = done_in_order(study, tmp_path, "b0", "a0", "a1", "b1")
+    assert to_do == []
     with pytest.raises(ValueError, match=r"early: next_units named 1 units early .* leave asked_early=False"):
-        reproduce_all([study], tmp_path / "out", Options(quick=True, jobs=2))
+        job.parts()
