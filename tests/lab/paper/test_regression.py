@@ -1,5 +1,6 @@
 """The regression study: its arithmetic against plain loops, and a small run of it."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -11,10 +12,12 @@ from entryclip.lab.paper.regression import STUDY
 from entryclip.lab.paper.regression.arms import ARM_METHODS, Arm, GradientStep, RunningSquare
 from entryclip.lab.paper.regression.descent import descend
 from entryclip.lab.paper.regression.problem import Problem, make_noise
-from entryclip.lab.paper.regression.results import RegressionResults
+from entryclip.lab.paper.regression.results import BestLosses, RegressionResults
 from entryclip.lab.paper.regression.rows import best_of
 from entryclip.lab.paper.regression.study import RegressionConfig
+from entryclip.lab.paper.regression.subspace_claims import subspace_claims
 
+AT_TEN = ("none", "post", 0.5, 10)  # method, stage, alpha, d
 CAUCHY = make_noise("contamination", 0.1, 1.0, 1.0, 3.0)
 TINY = RegressionConfig(
     sizes=((8, 24), (10, 30)),
@@ -31,6 +34,7 @@ TINY = RegressionConfig(
     norms=(3.0,),
     ratios=(10.0,),
     thetas=(10.0,),
+    optimum_rates=(0.1, 0.4, 1.2),
 )
 
 
@@ -116,8 +120,27 @@ def test_arms():
 
 
 def test_every_method_has_an_arm_in_the_grid():
-    assert {arm.method for arm in TINY.free_arms("contamination")} == set(ARM_METHODS)
-    assert "posterior" not in {arm.method for arm in TINY.free_arms("low-rank")}
+    assert {arm.method for arm in TINY.free_arms("pre", "contamination")} == set(ARM_METHODS)
+    assert "posterior" not in {arm.method for arm in TINY.free_arms("pre", "low-rank")}
+    own = [piece for piece in STUDY.units(TINY) if piece["part"] == "optimum"]  # gradient descent with larger steps
+    assert [(piece["stage"], piece["noise"]) for piece in own] == [("post", "contamination"), ("post", "gaussian")]
+
+
+def test_a_linear_schedule_falls_to_zero():
+    problem, steps = Problem.draw(6, 20, (2,), make_noise("gaussian", 1e-9, 1.0, 1.0, 1.0)), 4
+    w = torch.zeros_like(problem.target)
+    for factor in (1.0, 0.75, 0.5, 0.25):
+        w = w - 0.1 * factor * problem.gradient(w)
+    found = descend(problem, "post", [Arm("none")], [0.1], steps, schedule="linear")
+    np.testing.assert_allclose(found.final[0, 0], problem.loss(w, problem.gradient(w)), rtol=1e-5)
+    constant = descend(problem, "post", [Arm("none")], [0.1], steps)
+    assert constant.final[0, 0] < found.final[0, 0]  # without noise, smaller steps get less far
+
+
+def test_the_posterior_mean_of_a_run_that_diverged_is_not_a_number():
+    s = step()
+    lost = GradientStep(s.noisy, torch.full_like(s.clean, torch.inf), s.weights, s.problem, s.square)
+    assert Arm("posterior")(lost).isnan().all()
 
 
 def test_a_run_that_burst_never_wins():
@@ -144,8 +167,68 @@ def test_rows_figures_and_claims(rows):
     }
     assert set(figures) == names
     found = STUDY.claims(rows)
-    assert len(found) == 2 * 7 + 4
+    assert len(found) == 2 * (7 + 2 * 3) + 4
     assert all(isinstance(claim.holds, bool) and claim.measured for claim in found)
+    assert all("25 steps" in claim.claim or "first gradient" in claim.claim for claim in found)
+
+
+def test_one_stage_on_the_papers_grid_alone_has_its_own_claims_and_figures():
+    config = dataclasses.replace(TINY, sizes=((8, 24),), stages=("pre",), steps=5, schedule="linear", free_alphas=())
+    config = dataclasses.replace(config, other_noises=())
+    rows = [row for piece in STUDY.units(config) for row in STUDY.run_unit(config, piece)]
+    assert set(STUDY.figures(rows)) == {"speedup", "pre_d8", "pre_d8_curves"}
+    words = [claim.claim for claim in STUDY.claims(rows)]
+    assert len(words) == 5 + 3
+    assert words[0] == "d = 8, 5 steps, linear decay: spectral GD converges at every alpha without clipping"
+
+
+def test_gains_count_against_standing_still_where_no_clipping_is_worse_than_that(rows):
+    losses = RegressionResults(rows).paper("post", 8)
+    start = RegressionResults(rows).start(part="paper", stage="post", d=8)
+    assert losses.best("none", 0.5) > start > losses.best("none", 0.0)
+    assert losses.speedup_over_still("hard", 0.5) == start / losses.best("hard", 0.5)
+    assert losses.speedup_over_still("hard", 0.0) == losses.speedup("hard", 0.0)
+
+
+def test_chance_is_what_random_subspaces_share(rows):
+    """k / d, against the mean of 400 pairs of random subspaces, whose standard error is below .003."""
+    (row,) = [r for r in rows if r["kind"] == "spectrum" and (r["method"], r["stage"], r["level"], r["d"]) == AT_TEN]
+    bases = torch.linalg.qr(torch.randn(400, 2, 10, TINY.k, generator=torch.Generator().manual_seed(0))).Q
+    shared = (bases[:, 0].mT @ bases[:, 1]).square().sum((-2, -1)) / TINY.k
+    assert row["chance"] == TINY.k / 10 == pytest.approx(shared.mean().item(), abs=0.015)
+
+
+def at_levels(kept, chance=0.1):
+    """Rows of one spectrum each for alpha = .1 and 1, with these shares kept."""
+    common = {"part": "paper", "kind": "spectrum", "stage": "post", "d": 10, "noise": "contamination"}
+    clean = [{**common, "level": level, "method": "clean", "values": [2.0]} for level in kept]
+    return clean + [
+        {**common, "level": level, "method": method, "values": [3.0], "gain": 1.0, "kept": share, "chance": chance}
+        for level, shares in kept.items()
+        for method, share in zip(("none", "hard", "smooth"), shares, strict=True)
+    ]
+
+
+def test_the_subspace_claims_look_at_every_alpha():
+    good = at_levels({0.1: (0.2, 0.6, 0.7), 1.0: (0.1, 0.5, 0.5)})
+    lost = at_levels({0.1: (0.2, 0.6, 0.7), 1.0: (0.1, 0.11, 0.5)})
+    verdicts = [[claim.holds for claim in subspace_claims(RegressionResults(r), 10, "post")] for r in (good, lost)]
+    assert verdicts == [[False, True, True], [False, True, False]]  # the largest singular value is the same with all
+    *_, last = subspace_claims(RegressionResults(lost), 10, "post")
+    assert last.measured == "chance 0.1; hard not at alpha = 1 (1.10) times chance"
+
+
+def test_a_best_rate_at_the_edge_of_its_grid_is_told():
+    def losses(*values):
+        at = {"part": "optimum", "stage": "post", "d": 8, "noise": "contamination", "level": 1.0, "method": "posterior"}
+        rows = [
+            {**at, "kind": "final", "lr": lr, "loss": loss} for lr, loss in zip((0.1, 0.4, 1.2), values, strict=True)
+        ]
+        return BestLosses(RegressionResults(rows), "free", "post", 8, "contamination", (1.0,))
+
+    assert not losses(3.0, 2.0, None).is_rate_at_edge("posterior", 1.0)
+    assert losses(3.0, 2.0, 1.0).is_rate_at_edge("posterior", 1.0)
+    assert losses(1.0, 2.0, None).is_rate_at_edge("posterior", 1.0)
 
 
 def test_clipping_helps_where_the_noise_is_heavy(rows):
@@ -166,6 +249,8 @@ def test_clipping_helps_where_the_noise_is_heavy(rows):
         ({"quantiles": (0.0,)}, "quantiles must be in"),
         ({"rates": (-1.0,)}, "must be positive and finite"),
         ({"seeds": 0}, "must be >= 1"),
+        ({"schedule": "cosine"}, "schedule must be one of constant, linear, got 'cosine'"),
+        ({"stages": ("mid",)}, "stages must be one or more of post, pre"),
         ({"other_noises": (("pink", 1.0),)}, "noise must be contamination, gaussian or low-rank, got 'pink'"),
     ],
 )
