@@ -1,37 +1,81 @@
-"""The spike replay: one start, the same batches, and what stands out."""
+"""The spike replay: one start, the same batches, what stands out, and what its rows are counted as."""
 
 import dataclasses
+import math
 
 import pytest
+import torch
 
 from entryclip.lab.paper.spike import STUDY
-from entryclip.lab.paper.spike.study import SPIKE_METHODS, SpikeConfig, run_unit
+from entryclip.lab.paper.spike.corruption import BATCH_CORRUPTIONS, CorruptedBatches
+from entryclip.lab.paper.spike.replays import comparisons
+from entryclip.lab.paper.spike.spike_score import spike_score
+from entryclip.lab.paper.spike.study import SpikeConfig, SpikeHistory, SpikeLoss, run_unit, units
 
 
 @pytest.fixture(scope="module")
-def rows(shards):
-    return list(run_unit(dataclasses.replace(SpikeConfig.quick(), data=str(shards), before=25), {}))
+def config(shards):
+    return dataclasses.replace(SpikeConfig.quick(), data=str(shards), before=25, seeds=1)
 
 
-def losses(rows, method):
-    return {row["step"]: row["loss"] for row in rows if row["kind"] == "loss" and row["method"] == method}
+@pytest.fixture(scope="module")
+def rows(config):
+    return [row for piece in units(config) for row in run_unit(config, piece)]
 
 
-def test_all_methods_start_from_the_same_checkpoint_and_see_the_same_batches(rows):
-    first = losses(rows, "adamw")
-    assert sorted(first) == list(range(-25, 15))
-    for method in SPIKE_METHODS:
-        found = losses(rows, method)
-        assert all(
-            found[step] == first[step] for step in range(-25, 1)
-        )  # also the first corrupted batch's: no step yet
-    assert losses(rows, "post-smooth")[2] != first[2]
+def losses(rows, method, corruption="random"):
+    found = [row for row in SpikeLoss.from_rows(rows) if (row.method, row.corruption) == (method, corruption)]
+    return {row.step: row.loss for row in found}
+
+
+def test_all_methods_start_from_the_same_checkpoint_and_see_the_same_batches(config, rows):
+    starts = config.starts()
+    assert starts == {
+        "adamw": ["adamw", "post-smooth"],
+        "adamw-auto": ["adamw-auto"],
+        "muon": ["muon", "pre-smooth"],
+        "pre-auto": ["pre-auto"],
+    }
+    for start, methods in starts.items():
+        history = [row.step for row in SpikeHistory.from_rows(rows) if row.start == start]
+        assert history == list(range(-25, 0))
+        for corruption in config.corruptions:
+            first = losses(rows, start, corruption)
+            assert sorted(first) == list(range(15))
+            for method in methods:
+                assert losses(rows, method, corruption)[0] == first[0]  # the first corrupted batch's: no step yet
+    assert losses(rows, "post-smooth")[2] != losses(rows, "adamw")[2]
+    assert losses(rows, "adamw")[0] != losses(rows, "adamw", "shuffled")[0]
 
 
 def test_the_corrupted_batches_spike(rows):
-    found = losses(rows, "adamw")
-    assert min(found[step] for step in range(4)) > max(found[step] for step in range(-5, 0)) + 1
-    assert {row["step"] for row in rows if row["kind"] == "loss" and row["corrupted"]} == {0, 1, 2, 3}
+    """Random tokens cannot be predicted: their loss is more than 1 nat above that of the text before."""
+    before, found = [row.loss for row in SpikeHistory.from_rows(rows) if row.start == "adamw"], losses(rows, "adamw")
+    assert min(found[step] for step in range(4)) > max(before[-5:]) + 1
+    assert {row.step for row in SpikeLoss.from_rows(rows) if row.corrupted} == {0, 1, 2, 3}
+
+
+class Counted:
+    """Batches of two sequences that count up, as the trainer's do."""
+
+    position = 0
+
+    def __next__(self):
+        self.position += 1
+        tokens = torch.arange(6).reshape(2, 3) + self.position
+        return tokens, tokens + 1
+
+
+def test_only_the_chosen_batches_are_corrupted_and_the_same_way_each_time():
+    for name, corruption in BATCH_CORRUPTIONS.items():
+        runs = [CorruptedBatches(Counted(), corruption, 1, 2, seed=seed) for seed in (5, 5, 6)]
+        first, again, other = ([next(run) for _ in range(4)] for run in runs)
+        plain = [next(batches) for batches in [Counted()] for _ in range(4)]
+        assert all(torch.equal(a, b) for x, y in zip(first, again, strict=True) for a, b in zip(x, y, strict=True))
+        assert [torch.equal(x[1], y[1]) for x, y in zip(first, plain, strict=True)] == [True, False, False, True], name
+        assert not torch.equal(first[1][1], other[1][1])
+    assert torch.equal(first[1][0], plain[1][0])  # shuffled: the tokens stay
+    assert torch.equal(first[1][1].flatten().sort().values, plain[1][1].flatten())
 
 
 def test_the_entry_is_the_largest_of_its_matrix(rows):
@@ -43,12 +87,68 @@ def test_the_entry_is_the_largest_of_its_matrix(rows):
     assert entry["name"] in entry["text"]
 
 
-def test_claims_and_figure(rows):
-    assert len(STUDY.claims(rows)) == 5
+def test_claims_figures_and_table_come_from_the_rows(rows):
+    claims = STUDY.claims(rows)
+    assert len(claims) == 2 * 6
+    assert not any(claim.holds for claim in claims)  # one seed has no interval
+    assert claims[0].claim == "random tokens, AdamW: the loss is higher after the corrupted batches"
+    assert "one of 8 such comparisons" in claims[1].measured
     assert STUDY.figures(rows).keys() == STUDY.captions.keys()
+    ((_, lines),) = STUDY.tables(rows).items()
+    assert [line["method"] for line in lines[:3]] == ["AdamW", "AdamW, smooth shrinkage", "AdamW, auto (gradient)"]
+
+
+def replayed(rises, *, length=14):
+    """Rows of AdamW and one clip whose clean losses after the corrupted batches are 1 + rise, by seed."""
+    rows = []
+    for seed, by_method in rises.items():
+        rows += [
+            SpikeHistory(start="adamw", seed=seed, step=i - 12, loss=1 + 0.1 * (i % 2)).to_row() for i in range(12)
+        ]
+        for method, rise in by_method.items():
+            run = {"start": "adamw", "base": "adamw", "method": method, "corruption": "random", "seed": seed}
+            last = 5 if rise is None else length
+            for step in range(last):
+                loss = None if rise is None and step == last - 1 else 5.0 if step < 4 else 1.05 + (rise or 0)
+                rows.append(SpikeLoss(**run, step=step, loss=loss, corrupted=step < 4).to_row())
+    return rows
+
+
+def test_a_clip_is_judged_on_the_seeds_it_shares_with_no_clip():
+    rises = {1: {"adamw": 0.4, "post-smooth": 0.1}, 2: {"adamw": 0.5, "post-smooth": 0.21}, 3: {"adamw": 0.6}}
+    plain, clipped = comparisons(replayed(rises))
+    assert plain.rise().value == pytest.approx(0.5)
+    assert [each.seed for each in clipped.replays] == [1, 2]
+    less = clipped.less_plain()
+    assert less.value == pytest.approx((-0.3 - 0.29) / 2)
+    assert less.high < 0
+    assert [claim.holds for claim in STUDY.claims(replayed(rises))] == [True, True]
+    assert plain.score(3.0) == 100  # a step of .4 against a standard deviation of .05: at first
+
+
+def test_a_run_that_diverged_is_a_spike_and_no_clip_wins_by_it():
+    _, clipped = comparisons(replayed({seed: {"adamw": 0.4, "post-smooth": None} for seed in (1, 2)}))
+    assert math.isnan(clipped.less_plain().value)
+    assert clipped.score(7.0) == 100
+    assert [claim.holds for claim in STUDY.claims(replayed({1: {"adamw": None, "post-smooth": 0.1}}))] == [False, False]
+
+
+def test_the_spike_score_counts_values_far_from_the_running_mean():
+    before = [1.0, 2.0] * 25  # mean 1.5, standard deviation .5
+    assert spike_score(before, [5.0], 7.0) == 100
+    assert spike_score(before, [4.99], 7.0) == 0
+    assert spike_score(before, [-2.0], 7.0) == 100  # in either direction
+    assert spike_score(before, [1.5, 1.5, 1.5, 9.0], 7.0) == 25
+    assert spike_score([100.0, *before], [5.0], 7.0) == 100  # only the last 50 count
+    with pytest.raises(ValueError, match="two values before and one after, got 1 and 0"):
+        spike_score([1.0], [], 7.0)
 
 
 def test_bad_configs():
-    for name, value, least in (("after", 10, 14), ("before", 9, 10), ("corrupted", 0, 1)):
+    for name, value, least in (("after", 10, 14), ("before", 9, 10), ("corrupted", 0, 1), ("seeds", 0, 1)):
         with pytest.raises(ValueError, match=f"{name} must be at least {least}, got {value}"):
             SpikeConfig(**{name: value})
+    with pytest.raises(ValueError, match="choose one or more of random, shuffled, each once"):
+        SpikeConfig(corruptions=("zeros",))
+    with pytest.raises(ValueError, match="methods on muon are compared with muon: add it"):
+        SpikeConfig(methods=("adamw", "pre-smooth"))

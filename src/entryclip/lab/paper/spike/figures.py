@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 CAPTIONS = {
     "spike": "The loss on the batches around the corrupted ones (grey), mean over the seeds. All methods on one "
-    "optimizer go on from the same checkpoint with the same batches.",
+    "optimizer see the same batches. They go on from the same checkpoint, but for auto(), which clips from the start.",
     "entry": "The update's entries, in the matrix where one stands out most after the first corrupted batch, as "
     "multiples of their quantile; the ring is around the entry that stands out.",
 }

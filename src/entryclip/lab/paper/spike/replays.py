@@ -91,11 +91,11 @@ def _replays(rows: Sequence[Row]) -> list[Replay]:
     length = 1 + max(row.step for row in losses)
     before: dict[tuple[str, int], list[float]] = {}
     for row in histories:
-        before.setdefault((row.base, row.seed), []).append(row.loss)
+        before.setdefault((row.start, row.seed), []).append(row.loss)
     runs: dict[tuple[str, str, str, int], list[SpikeLoss]] = {}
     for each in losses:
         runs.setdefault((each.base, each.method, each.corruption, each.seed), []).append(each)
-    return [Replay(*key, before[key[0], key[3]], steps, length) for key, steps in runs.items()]
+    return [Replay(*key, before[steps[0].start, key[3]], steps, length) for key, steps in runs.items()]
 
 
 def _interval(values: Sequence[float]) -> Interval:

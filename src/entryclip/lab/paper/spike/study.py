@@ -1,7 +1,8 @@
 """A few corrupted batches in a run, and the same steps from one checkpoint under each clip.
 
-All methods on one optimizer share the run before the corrupted batches; from the checkpoint at their start every
-method goes on with the same batches. The paper's introduction starts from such spikes.
+All methods on one optimizer share the run before the corrupted batches, without a clip; from the checkpoint at their
+start every method goes on with the same batches. Only `auto()` clips from the first step of a run of its own: it
+judges a gradient by those before. The paper's introduction starts from such spikes.
 """
 
 import tempfile
@@ -52,7 +53,7 @@ class SpikeConfig:
     other_lr: float = 0.03
     sequences: int = 8
     length: int = 256
-    before: int = 150
+    before: int = 120
     after: int = 30
     corrupted: int = 4
     seed: int = 1
@@ -83,9 +84,13 @@ class SpikeConfig:
         there = {training_methods.find(method).optimizer for method in self.methods}
         return [base for base in _BASES if base in there]
 
-    def methods_on(self, base: str) -> list[str]:
-        """The methods on one optimizer, itself among them."""
-        return [method for method in self.methods if training_methods.find(method).optimizer == base]
+    def starts(self) -> dict[str, list[str]]:
+        """The methods that go on from a common checkpoint, by the method of the run to it."""
+        found: dict[str, list[str]] = {}
+        for method in self.methods:
+            known = training_methods.find(method)
+            found.setdefault(method if known.is_auto else known.optimizer, []).append(method)
+        return found
 
     def settings(self, method: str, seed: int) -> Settings:
         """The settings of a run; the learning rate is constant, so that only the batches make a difference."""
@@ -114,7 +119,8 @@ class SpikeLoss(TypedRow):
     """The loss of one step of a run after the checkpoint, on its own batch; None where the run diverged."""
 
     kind: str = "loss"
-    base: str
+    start: str  # the method of the run to the checkpoint
+    base: str  # the method without a clip
     method: str
     corruption: str
     seed: int
@@ -125,39 +131,39 @@ class SpikeLoss(TypedRow):
 
 @dataclass(frozen=True, kw_only=True)
 class SpikeHistory(TypedRow):
-    """The loss of one step before the checkpoint, which all methods on one optimizer share."""
+    """The loss of one step before the checkpoint, which all methods with the same start share."""
 
     kind: str = "before"
-    base: str
+    start: str
     seed: int
     step: int  # below 0
     loss: float
 
 
 def units(config: SpikeConfig) -> list[Piece]:
-    """A unit for every seed and optimizer: the run to the checkpoint, and all that goes on from there."""
-    return [{"base": base, "seed": config.seed + i} for i in range(config.seeds) for base in config.bases()]
+    """A unit for every seed and start: the run to the checkpoint, and all that goes on from there."""
+    return [{"start": start, "seed": config.seed + i} for i in range(config.seeds) for start in config.starts()]
 
 
 def run_unit(config: SpikeConfig, piece: Piece) -> Iterator[Row]:
     """Rows `before` and `loss` and, once, `entry` (the one that stands out) and `matrix` (around it)."""
-    base, seed = piece["base"], piece["seed"]
+    start, seed = piece["start"], piece["seed"]
     with tempfile.TemporaryDirectory() as folder:
-        start = Path(folder)
-        run = Run(replace(config.settings(base, seed), steps=config.before), config.folder(), start)
+        checkpoint = Path(folder)
+        run = Run(replace(config.settings(start, seed), steps=config.before), config.folder(), checkpoint)
         losses: list[float] = []
         run.advance(lambda trainer, loss: losses.append(loss))
         for i, loss in enumerate(losses):
-            yield SpikeHistory(base=base, seed=seed, step=i - config.before, loss=loss).to_row()
+            yield SpikeHistory(**piece, step=i - config.before, loss=loss).to_row()
         for corruption in config.corruptions:
-            for method in config.methods_on(base):
-                yield from _branch(config, piece, method, corruption, start)
+            for method in config.starts()[start]:
+                yield from _branch(config, piece, method, corruption, checkpoint)
 
 
-def _branch(config: SpikeConfig, piece: Piece, method: str, corruption: str, start: Path) -> Iterator[Row]:
+def _branch(config: SpikeConfig, piece: Piece, method: str, corruption: str, checkpoint: Path) -> Iterator[Row]:
     """Go on from the checkpoint with one method, through the corrupted batches."""
-    seed = piece["seed"]
-    trainer = Run(config.settings(method, seed), config.folder(), start_from=start).trainer
+    seed, base = piece["seed"], training_methods.find(method).optimizer
+    trainer = Run(config.settings(method, seed), config.folder(), start_from=checkpoint).trainer
     corrupt = BATCH_CORRUPTIONS[corruption]
     batches = CorruptedBatches(trainer.batches, corrupt, config.before, config.corrupted, seed=seed)
     trainer.batches = batches  # type: ignore[assignment]
@@ -168,7 +174,7 @@ def _branch(config: SpikeConfig, piece: Piece, method: str, corruption: str, sta
         except Diverged:
             loss = None
         is_corrupted = step < config.corrupted
-        labels = {**piece, "method": method, "corruption": corruption}
+        labels = {**piece, "base": base, "method": method, "corruption": corruption}
         yield SpikeLoss(**labels, step=step, loss=loss, corrupted=is_corrupted).to_row()
         if loss is None:
             return
