@@ -18,6 +18,7 @@ from entryclip.lab.paper.pretraining.claims import claims
 from entryclip.lab.paper.pretraining.savings import curves, differences
 from entryclip.lab.paper.pretraining.tables import against, reported, tuned
 from entryclip.lab.paper.regression.results import markdown as regression_table
+from entryclip.lab.paper.regression.results import subspace_markdown
 from entryclip.lab.paper.scales import STUDY as SCALES
 from entryclip.lab.paper.scales.tables import by_layer
 from entryclip.lab.paper.spectral_control.claims import markdown_table as control_table
@@ -132,6 +133,7 @@ def columns(table: str, wanted: Sequence[str]) -> str:
 TABLES: dict[str, Callable[[Path], str]] = {
     "benchmarks": lambda results: benchmark_table(json.loads((results / "benchmarks.json").read_text())["rows"]),
     "regression": lambda results: regression_table(load_rows(results / "regression")),
+    "regression_subspace": lambda results: subspace_markdown(load_rows(results / "regression")),
     "regression_short": lambda results: columns(regression_table(load_rows(results / "regression")), SHORT_ALPHAS),
     "pretraining": lambda results: listed(reported(study(results))),
     "tuning": lambda results: listed(tuned(study(results))),

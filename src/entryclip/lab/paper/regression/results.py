@@ -128,3 +128,16 @@ def markdown(rows: Iterable[Row]) -> str:
             cells = " | ".join(f"{losses.best(method, alpha):.3g}" for alpha in levels)
             lines.append(f"| {name}, {words} | {cells} |")
     return "\n".join(lines)
+
+
+def subspace_markdown(rows: Iterable[Row]) -> str:
+    """What is left of the leading subspace of the first gradient, as a table in Markdown, with the chance level."""
+    results = RegressionResults(rows)
+    levels = results.levels()
+    lines = [f"| alpha | chance | {' | '.join(f'{a:g}' for a in levels)} |", "|---" * (len(levels) + 2) + "|"]
+    for d in results.sizes():
+        for method, words in (("none", "no clipping"), ("hard", "hard"), ("smooth", "smooth")):
+            found = [results.spectrum(method, stage="post", d=d, level=alpha) for alpha in levels]
+            cells = " | ".join(f"{row['kept']:.2f}" for row in found)
+            lines.append(f"| d = {d}, {words} | {found[0]['chance']:.3g} | {cells} |")
+    return "\n".join(lines)

@@ -32,9 +32,10 @@ class SpikeConfig:
     """The run, the step at which its batches are corrupted, and how long it is watched after that.
 
     corruptions   what happens to the batches. `random`: tokens and targets are random, as from a broken shard; this one
-                  was chosen because it makes the loss spike. `shuffled`: the targets of the batch are in a random
-                  order, as of labels that went astray. This one was declared before it was run, and was not chosen
-                  for its effect: whatever comes of it is reported.
+                  was chosen because it spiked most in a first look at the tiny model. `shuffled`: the targets of the
+                  batch are in a random order, as of labels that went astray. This one was not chosen for its effect:
+                  it spiked less in that first look, and model, steps, number of batches, methods and measures were
+                  declared before it was run with them. Whatever comes of it is reported.
     lr            the learning rate of the hidden matrices with AdamW, best without a clip and without corruption
     muon_lr       the same with Muon
     before        steps before the first corrupted batch
