@@ -1,6 +1,7 @@
 """What the paper's text says of the regression study, and what the docs add, with the numbers measured."""
 
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 
 from ...engine.study import Claim, Row
@@ -137,15 +138,19 @@ def _lead_goes_with_free_thresholds(grid: BestLosses, free: BestLosses) -> Claim
 
 def _clips_come_near_the_optimum(free: BestLosses) -> Claim:
     """The posterior mean is the best step, not the best run: its loss bounds no method's final loss."""
-    levels = _heavy(free.levels)
-    ratios = [min(free.best(clip, alpha) for clip in _CLIPS) / free.best("posterior", alpha) for alpha in levels]
+    levels = [alpha for alpha in _heavy(free.levels) if free.best("posterior", alpha) < math.inf]
+    lost = [f"{alpha:g}" for alpha in _heavy(free.levels) if alpha not in levels]
     edges = [f"{alpha:g}" for alpha in levels if free.is_rate_at_edge("posterior", alpha)]
-    rates = f"its best rate at the edge of its grid at alpha = {', '.join(edges)}" if edges else "its best rates inside"
+    ratios = [min(free.best(clip, alpha) for clip in _CLIPS) / free.best("posterior", alpha) for alpha in levels]
+    notes = (
+        [f"at the edge of its rates at alpha = {', '.join(edges)}"] if edges else ["its best rates inside their grid"]
+    )
+    notes += [f"no run of it that ended at alpha = {', '.join(lost)}"] if lost else []
     return Claim(
         f"{_where(free)}: with any threshold an entry-wise clip ends within 20 % of the one-step optimum, the "
         "posterior mean that is told the signal's size (GD)",
-        f"best clip over it {_listed(ratios)} ({rates})",
-        all(ratio < 1.2 for ratio in ratios) and not edges,
+        f"best clip over it {_listed(ratios)} ({'; '.join(notes)})",
+        all(ratio < 1.2 for ratio in ratios) and not edges and not lost,
     )
 
 

@@ -64,9 +64,18 @@ class SpikeConfig:
     @classmethod
     def quick(cls) -> "SpikeConfig":
         """The tiny model for a few steps, six methods."""
-        methods = "adamw", "post-smooth", "adamw-auto", "muon", "pre-smooth", "pre-auto"
-        sizes = {"sequences": 4, "length": 64, "before": 30, "after": 15, "seeds": 2, "shown": 32}
-        return cls(model="tiny", methods=methods, lr=0.02, muon_lr=0.02, **sizes)
+        return cls(
+            model="tiny",
+            methods=("adamw", "post-smooth", "adamw-auto", "muon", "pre-smooth", "pre-auto"),
+            lr=0.02,
+            muon_lr=0.02,
+            sequences=4,
+            length=64,
+            before=30,
+            after=15,
+            seeds=2,
+            shown=32,
+        )
 
     def __post_init__(self) -> None:
         least = {"corrupted": 1, "shown": 1, "seeds": 1, "before": WATCHED, "after": self.corrupted + WATCHED}
