@@ -72,7 +72,7 @@ def _speedups(results: RegressionResults) -> "Figure":
     for axis, stage in zip(axes, stages, strict=True):
         _speedup(axis, results, stage, d)
         axis.set_title(f"{_STAGE_NAMES[stage]}, d = {d}")
-    axes[0].legend(frameon=False, fontsize=8)
+    axes[-1].legend(frameon=False, fontsize=8, loc="upper left")
     return figure
 
 
