@@ -99,7 +99,7 @@ class SpikeConfig:
         found: dict[str, list[str]] = {}
         for method in self.methods:
             known = training_methods.find(method)
-            found.setdefault(method if known.is_auto else known.optimizer, []).append(method)
+            found.setdefault(known.optimizer if known.own_clip is None else method, []).append(method)
         return found
 
     def settings(self, method: str, seed: int) -> Settings:
