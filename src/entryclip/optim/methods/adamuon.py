@@ -41,9 +41,13 @@ class AdaMuonMethod(MuonMethod):
     def from_sign(self, o: Tensor, state: ParameterState, group: Group) -> Tensor:
         layout = layout_of(group)
         u = layout.matrices(o / state["exp_avg_sq"].sqrt().add_(group["eps"]))
-        size = torch.linalg.matrix_norm(u, keepdim=True)
-        rms = 0.2 * math.sqrt(math.prod(u.shape[-2:]))
-        return layout.restore(u * (rms / torch.where(size == 0, 1.0, size)), o.shape)
+        return layout.restore(sized_as_adamw(u), o.shape)
+
+
+def sized_as_adamw(u: Tensor) -> Tensor:
+    """Return matrices (..., m, n) scaled to root mean square 0.2, which AdamW's updates have; zeros stay zeros."""
+    size = torch.linalg.matrix_norm(u, keepdim=True)
+    return u * (0.2 * math.sqrt(math.prod(u.shape[-2:])) / torch.where(size == 0, 1.0, size))
 
 
 class AdaMuon(Staged):

@@ -3,7 +3,6 @@
 Li, Liu, Liang, Chen and Zhao, "NorMuon: Making Muon more efficient and scalable" (arXiv:2510.05491).
 """
 
-import math
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -14,10 +13,10 @@ from ...clip import Clip
 from ..groups import Group, ParameterState, check_number, layout_of
 from ..kernels.plan import FusedStep
 from ..staged import Staged
+from .adamuon import sized_as_adamw
 from .method import Method, chosen, defaults_of, register
 from .muon import MuonMethod
 
-_RMS = 0.2  # root mean square of the update: AdamW's, about
 _EPS = 1e-10  # added to the root mean square of a row, as in the authors' program
 
 
@@ -46,9 +45,7 @@ class NorMuonMethod(MuonMethod):
     def from_sign(self, o: Tensor, state: ParameterState, group: Group) -> Tensor:
         layout = layout_of(group)
         u = layout.matrices(o) / state["row_exp_avg_sq"].sqrt().add_(_EPS)
-        size = torch.linalg.matrix_norm(u, keepdim=True)
-        wanted = _RMS * math.sqrt(math.prod(u.shape[-2:]))
-        return layout.restore(u * (wanted / torch.where(size == 0, 1.0, size)), o.shape)
+        return layout.restore(sized_as_adamw(u), o.shape)
 
 
 class NorMuon(Staged):
