@@ -25,6 +25,8 @@ from entryclip.lab.paper.spectral_control.claims import markdown_table as contro
 from entryclip.lab.paper.untuned.claims import STAGE_NAMES, comparisons
 from entryclip.lab.paper.untuned.study import UntunedRun
 
+from .does_it_help import answers, listed_answers
+
 ROOT = Path(__file__).parent.parent
 CONTROLS = ("muon-smooth-rate", "adamw-decay", "adamw-again", "adamw-smooth-again")
 PAGES = (
@@ -32,6 +34,7 @@ PAGES = (
     "docs/auto.md",
     "docs/benchmarks.md",
     "docs/diagnostics.md",
+    "docs/does-it-help.md",
     "docs/pretraining.md",
     "docs/regression.md",
     "docs/scales.md",
@@ -143,6 +146,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "scales_claims": lambda results: listed(_listed_claims(SCALES.claims(scale_rows(results)))),
     "scales_table": lambda results: listed(by_layer(scale_rows(results))),
     "controls": lambda results: listed(controls(results)),
+    "does_it_help": lambda results: listed(listed_answers(answers(results))),
     "untuned": lambda results: listed(untuned_table(load_rows(results / "untuned"))),
 }
 

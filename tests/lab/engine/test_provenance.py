@@ -118,7 +118,7 @@ def test_a_colour_of_regression_leaves_its_rows_alone_and_a_step_of_it_does_not(
     before = code_hash(folder / "study.py")
     assert edited("figures.py", "#c8352b", "#c83500") == before
     assert edited("claims.py", "converges", "does converge") == before
-    assert edited("descent.py", "w -= lr", "w -= 2 * lr") != before
+    assert edited("descent.py", "w -= factor * lr", "w -= 2 * factor * lr") != before
 
 
 @dataclasses.dataclass(frozen=True)

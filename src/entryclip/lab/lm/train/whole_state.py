@@ -39,8 +39,10 @@ def restore(trainer: Trainer, saved: Checkpoint) -> None:
         own: Any = get_optimizer_state_dict(trainer.model, trainer.optimizer)
         is_branch = saved.record["settings"]["method"] != trainer.settings.method
         _check_moments(own["state"], saved, only=_MOMENTS if is_branch else None)
-        pairs = zip(own["param_groups"], saved.optimizer["param_groups"], strict=True)
-        groups = [{**group, **_norm_memory(group, theirs), "steps": saved.step} for group, theirs in pairs]
+        groups = [{**group, "steps": saved.step} for group in own["param_groups"]]
+        if not is_branch and len(groups) == len(saved.optimizer["param_groups"]):  # a branch may group them otherwise
+            for group, theirs in zip(groups, saved.optimizer["param_groups"], strict=True):
+                group |= _norm_memory(group, theirs)
         state = {"state": saved.optimizer["state"], "param_groups": groups}
         set_optimizer_state_dict(trainer.model, trainer.optimizer, state, options=_WHOLE)
     except BadFile:
