@@ -103,6 +103,21 @@ def test_twenty_steps_equal_the_plain_path(options, layout, shapes):
     assert (decisions[:, 1] > 0).all()
 
 
+def test_a_clip_acts_from_the_gain_that_is_asked_for():
+    """One matrix whose gain is known: margins 1 % below and above it decide as the plain path does."""
+    (p,), optimizer = trained(False, [(80, 90)], 3, (), lr=0.1, **GRAD)  # a step decides by the sketch of those before
+    sketch = optimizer.state[p]["grad_sketch"]
+    low, high = 1.0, 1e6
+    while high / low > 1.0001:
+        middle = (low * high) ** 0.5
+        acts = bool(Auto(margin=middle).decide(sketch, ec.smooth_shrinkage, (80, 90)).clips.all())
+        low, high = (middle, high) if acts else (low, middle)
+    for margin, acts in ((0.99 * low, True), (1.01 * high, False)):
+        clip = ec.Clip(ec.smooth_shrinkage, Auto(margin=margin))
+        _, optimizer = compare([(80, 90)], 4, grad=clip, post=None)
+        assert bool(optimizer._fused[0]._scaled._decisions[0, 0]) is acts
+
+
 @pytest.mark.parametrize(
     ("options", "transposed"),
     [
