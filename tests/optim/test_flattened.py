@@ -45,7 +45,10 @@ def test_matrices_that_were_flattened_since(kind):
 def test_without_a_clip_flat_pieces_are_welcome():
     optimizer = optim.AdamW(a_model().parameters(), post=None)
     flatten(optimizer)
+    (flat,) = optimizer.param_groups[0]["params"]
+    before = flat.detach().clone()
     optimizer.step()
+    assert (flat < before).all()  # gradients of ones
 
 
 def test_vectors_of_their_own_are_no_flat_pieces():
@@ -54,9 +57,11 @@ def test_vectors_of_their_own_are_no_flat_pieces():
     biases = [p for p in model.parameters() if p.ndim < 2]
     for optimizer in (optim.AdamW(biases), optim.AdamW(model.parameters())):
         optimizer.param_groups[0]["params"] = biases
+        before = [p.detach().clone() for p in biases]
         for p in biases:
             p.grad = torch.ones_like(p)
         optimizer.step()
+        assert all((p < old).all() for p, old in zip(biases, before, strict=True))
         optimizer.param_groups[0]["params"] = []
         optimizer.step()
 
