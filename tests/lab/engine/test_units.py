@@ -7,6 +7,7 @@ import pytest
 import toy
 
 from entryclip.lab.engine import provenance
+from entryclip.lab.engine.config_fields import extent_field
 from entryclip.lab.engine.files import locked, read_sealed, write_sealed
 from entryclip.lab.engine.reproduce import Options, reproduce_all
 from entryclip.lab.engine.runner import OnStale, execute, plan
@@ -106,6 +107,21 @@ def test_a_unit_under_way_elsewhere_is_left_to_it(unit):
 def test_changed_config_is_another_unit(unit):
     (other,) = first_units(unit.study, toy.Config(count=1, seconds=0.001), unit.folder)
     assert other.path != unit.path
+
+
+def test_a_study_that_is_given_more_units_goes_on_with_those_that_are_there(one, tmp_path):
+    @dataclasses.dataclass(frozen=True)
+    class Extended(toy.Config):
+        count: int = extent_field(1)
+
+    (first,) = first_units(one, Extended(), tmp_path / "toy")
+    assert attempt(first, wait=False).state is State.DONE
+    again, more = first_units(one, Extended(count=2), tmp_path / "toy")
+    assert again.path == first.path != more.path
+    assert read(again) is not None
+    assert read(more) is None
+    (slower, _) = first_units(one, Extended(count=2, seconds=0.001), tmp_path / "toy")
+    assert slower.path != first.path
 
 
 def test_two_units_of_one_description_are_refused(tmp_path):

@@ -131,6 +131,14 @@ def test_one_dose_above_the_bound_refutes():
     assert "+0.020 at 0.0001" in keeps_up.measured
 
 
+def test_published_methods_are_rivals_of_their_own():
+    better = {**EXAMPLE, "adagc": {dose: [loss - 1 for loss in own] for dose, own in EXAMPLE["post-hard"].items()}}
+    against_clips, against_published, _ = STUDY.claims(made(better))
+    assert against_clips.holds
+    assert not against_published.holds
+    assert "largest against AdaGC" in against_published.measured
+
+
 def test_a_dose_that_lacks_a_run_is_left_out():
     (panel,) = panels_of([row for row in made(EXAMPLE) if (row["rate"], row["seed"]) != (HIGH, 2)])
     assert panel.doses == (CLEAN, LOW)

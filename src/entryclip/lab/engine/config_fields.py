@@ -1,9 +1,9 @@
-"""Fields of a study's config, and how they name saved results: also results from before a field was added."""
+"""Fields of a study's config, and how they name saved results: also those of fewer fields, or of fewer units."""
 
 import dataclasses
 from typing import Any
 
-_ADDED = "added"
+_ADDED, _EXTENT = "added", "extent"
 
 
 def added_field(default: Any) -> Any:
@@ -20,6 +20,28 @@ def added_field(default: Any) -> Any:
     ({'steps': 10}, {'steps': 10, 'warmup': 5})
     """
     return dataclasses.field(default=default, metadata={_ADDED: True})
+
+
+def extent_field(default: Any) -> Any:
+    """Return a field of a config that says which units a study has, and nothing of what one of them does.
+
+    Units are not named by it, so a study that is given more seeds or methods goes on with the units that are there.
+    What a unit is, its seed and method, must be said by its piece.
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Config:
+    ...     steps: int = 10
+    ...     seeds: int = extent_field(3)
+    >>> unit_fields(Config()), naming_fields(Config())
+    ({'steps': 10}, {'steps': 10, 'seeds': 3})
+    """
+    return dataclasses.field(default=default, metadata={_EXTENT: True})
+
+
+def unit_fields(config: Any) -> dict[str, Any]:
+    """Return the fields of a config that name a unit: those that name the study's results, less its extent."""
+    extent = {field.name for field in dataclasses.fields(config) if field.metadata.get(_EXTENT)}
+    return {name: value for name, value in naming_fields(config).items() if name not in extent}
 
 
 def naming_fields(config: Any) -> dict[str, Any]:

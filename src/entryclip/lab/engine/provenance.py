@@ -82,7 +82,12 @@ def config_hash(name: str, config: Any) -> str:
 
     The class and its module do not count, so that code can be moved without losing results.
     """
-    text = json.dumps([name, naming_fields(config)], sort_keys=True, allow_nan=False)
+    return hash_fields(name, naming_fields(config))
+
+
+def hash_fields(name: str, fields: dict[str, Any]) -> str:
+    """Name a result by the study and the fields of a config that it depends on."""
+    text = json.dumps([name, fields], sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -10,9 +10,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from .config_fields import naming_fields
+from .config_fields import unit_fields
 from .files import JsonObject, checksum, locked, read_sealed, write_sealed
-from .provenance import PROVENANCE, Provenance, config_hash
+from .provenance import PROVENANCE, Provenance, hash_fields
 from .schema import BadFile, anything, by_name, check, fields, listed, number
 from .study import Piece, Row, Study
 
@@ -31,7 +31,7 @@ class Unit:
     @property
     def path(self) -> Path:
         """The file of its rows."""
-        name = checksum([config_hash(self.study.name, self.config), self.piece])[:16]
+        name = checksum([hash_fields(self.study.name, unit_fields(self.config)), self.piece])[:16]
         return self.folder / "units" / f"{name}.json"
 
     @property
@@ -161,5 +161,5 @@ def _header(unit: Unit) -> JsonObject:
 
 def _identity(unit: Unit) -> list[Any]:
     """Study, config and piece as JSON gives them back: tuples are lists."""
-    parts = [unit.study.name, naming_fields(unit.config), unit.piece]
+    parts = [unit.study.name, unit_fields(unit.config), unit.piece]
     return json.loads(json.dumps(parts, allow_nan=False))

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..engine.config_fields import extent_field
 from ..lm.train import training_methods
 from ..lm.train.divergence import Diverged
 from ..lm.train.run import Run, StepCallback
@@ -32,11 +33,11 @@ class FixedRateConfig(TrainingRunsConfig):
     seeds           their number
     """
 
-    methods: tuple[str, ...] = ()
+    methods: tuple[str, ...] = extent_field(())
     adamw_lr: float = 0.008
     muon_lr: float = 0.016
-    first_seed: int = 301
-    seeds: int = 8
+    first_seed: int = extent_field(301)
+    seeds: int = extent_field(8)
 
     def __post_init__(self) -> None:
         if not self.methods or len(set(self.methods)) != len(self.methods):

@@ -48,13 +48,13 @@ class TrainingRunsConfig:
         level: float | None,
         seed: int,
         steps: int | None = None,
-        eval_every: int | None = None,
+        eval_every: int = 0,
         warmup: int | None = None,
     ) -> Settings:
         """The settings of one run.
 
         steps       its length, if not that of the config
-        eval_every  steps between evaluations (default: one in the last fifth of the run and one at its end)
+        eval_every  steps between evaluations (0: one at the end of the run)
         warmup      steps of warm-up, if not those of the config
         """
         steps = self.steps if steps is None else steps
@@ -76,7 +76,7 @@ class TrainingRunsConfig:
             warmup=self.warmup if warmup is None else warmup,
             floor=self.floor,
             clip_where=self.clip_where if clips_matrices else None,
-            eval_every=steps if eval_every is None else eval_every,
+            eval_every=eval_every,
             eval_tokens=self.eval_tokens,
             compile=self.compile,
         )

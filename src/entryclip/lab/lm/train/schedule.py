@@ -39,11 +39,17 @@ def warm_momentum(step: int, *, start: float = 0.85, end: float = 0.95, over: in
 def evaluation_steps(steps: int, every: int) -> list[int]:
     """List the steps after which to evaluate: 0, every `every`, and four times as often in the last fifth of the run.
 
+    With `every` 0 it is the last step alone.
+
     The step at which a loss curve reaches a level is read off these points. Towards the end curves are flat, so a
     coarse grid would blur that step.
 
     >>> evaluation_steps(100, 20)
     [0, 20, 40, 60, 80, 85, 90, 95, 100]
+    >>> evaluation_steps(100, 0)
+    [100]
     """
+    if not every:
+        return [steps]
     dense, last = max(every // 4, 1), steps - steps // 5
     return sorted({*range(0, last + 1, every), *range(last, steps + 1, dense), steps})

@@ -35,7 +35,7 @@ class Settings:
     warmup              steps of warm-up before the schedule
     floor               share of the learning rate that is left at the end of the schedule
     seed                seed of the initial weights and of the order of the data
-    eval_every          steps between evaluations; four times as often in the last fifth of the run
+    eval_every          steps between evaluations, four times as often in the last fifth of the run (0: only at its end)
     eval_tokens         validation tokens per evaluation
     eval_order          spread: fixed sequences from all over the validation data; first: its first tokens
     precision           fp32, or bf16 (autocast)
@@ -102,10 +102,10 @@ class Settings:
             raise ValueError(f"floor must be a share of the learning rate, 0 to 1, got {self.floor}")
 
     def _check_counts(self) -> None:
-        for name in ("steps", "sequences", "length", "accumulate", "eval_every", "eval_tokens"):
+        for name in ("steps", "sequences", "length", "accumulate", "eval_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("clip_from", "warmup", "seed"):
+        for name in ("clip_from", "warmup", "seed", "eval_every"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be 0 or more, got {getattr(self, name)}")
         if self.warmup >= self.steps:

@@ -35,9 +35,9 @@ class Panel(NamedTuple):
         """The mean loss over the seeds."""
         return float(self.losses[method][dose].mean())
 
-    def best_other(self, dose: float) -> str:
-        """The method with the lowest mean loss at a dose, `auto()` apart."""
-        return min((name for name in self.losses if name not in AUTO), key=lambda name: self.mean(name, dose))
+    def best_of(self, methods: Sequence[str], dose: float) -> str:
+        """The one of these methods with the lowest mean loss at a dose."""
+        return min(methods, key=lambda name: self.mean(name, dose))
 
     def against_none(self, method: str, dose: float) -> Interval:
         """The mean paired difference to the method without a clip, with Student's interval over the seeds."""

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ...engine.config_fields import extent_field
 from ...engine.study import Piece, Row
 from ...lm.train.run import Run
 from ..fixed_rates import FixedRateConfig, train_to_end
@@ -16,6 +17,7 @@ from .corruption import CLEAN, CORRUPTIONS, GradientCorruption
 
 ON_ADAMW = ("adamw", "adamw-norm", "adamw-hard", "adamw-smooth", "post-hard", "post-smooth", "adamw-auto", "post-auto")
 ON_MUON = ("muon", "muon-norm", "pre-hard", "pre-smooth", "muon-auto", "pre-auto")
+PUBLISHED = ("adagc", "zclip", "stable-adamw", "spam", "stable-spam", "spectral-clipping", "normuon")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,11 +27,12 @@ class DoseConfig(FixedRateConfig):
     rates   the doses above 0; every method is also run without corruption
     """
 
-    methods: tuple[str, ...] = (*ON_ADAMW, *ON_MUON)
-    corruptions: tuple[str, ...] = ("cauchy", "bits")
-    rates: tuple[float, ...] = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
+    methods: tuple[str, ...] = extent_field((*ON_ADAMW, *ON_MUON, *PUBLISHED))
+    corruptions: tuple[str, ...] = extent_field(("cauchy", "bits"))
+    rates: tuple[float, ...] = extent_field((1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2))
     steps: int = 120
-    seeds: int = 3
+    sequences: int = 4
+    seeds: int = extent_field(3)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -11,6 +11,7 @@ from torch import nn
 
 from ....auto_threshold import Auto
 from ....clip import Clip
+from ...engine.config_fields import extent_field
 from ...engine.study import Piece, Row
 from ...lm.train.run import Run
 from ..fixed_rates import FixedRateConfig, train_to_end
@@ -22,7 +23,7 @@ from .counting_auto import Actions, CountingAuto
 class NoHarmConfig(FixedRateConfig):
     """2.0M tokens a run, with the clips of `auto()` on the gradient and on the update or momentum."""
 
-    methods: tuple[str, ...] = ("adamw", "adamw-auto", "post-auto", "muon", "muon-auto", "pre-auto")
+    methods: tuple[str, ...] = extent_field(("adamw", "adamw-auto", "post-auto", "muon", "muon-auto", "pre-auto"))
 
     @classmethod
     def quick(cls) -> "NoHarmConfig":

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from ...engine.config_fields import extent_field
 from ...engine.study import Piece, Row
 from ...lm.train.run import Run
 from ...lm.train.settings import Settings
@@ -40,13 +41,13 @@ class RateGridConfig(TrainingRunsConfig):
     report         whether all cells of the grid are run with these seeds, or each method's best alone
     """
 
-    methods: tuple[str, ...] = ("adamw", "post-smooth@0.995/0.016/0", "post-smooth-slope@0.995//0")
-    rates: tuple[float, ...] = (0.008, 0.0113, 0.016)
-    warmups: tuple[int, ...] = (0, 50)
-    first_seed: int = 401
-    tuning_seeds: int = 3
-    seeds: int = 10
-    report: Literal["all", "best"] = "all"
+    methods: tuple[str, ...] = extent_field(("adamw", "post-smooth@0.995/0.016/0", "post-smooth-slope@0.995//0"))
+    rates: tuple[float, ...] = extent_field((0.008, 0.0113, 0.016))
+    warmups: tuple[int, ...] = extent_field((0, 50))
+    first_seed: int = extent_field(401)
+    tuning_seeds: int = extent_field(3)
+    seeds: int = extent_field(10)
+    report: Literal["all", "best"] = extent_field("all")
     eval_every: int = 70
 
     @classmethod
