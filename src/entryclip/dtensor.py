@@ -16,7 +16,7 @@ All processes of a DTensor's mesh must call these together, also one whose local
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -26,9 +26,13 @@ from torch import Tensor
 from .arrays import Array, cast, matrix_axes
 from .operators import match_norm
 
+PLAIN = (Tensor, torch.nn.Parameter)  # the types of tensors that are no subclass's
+
 
 def is_dtensor(x: Array) -> bool:
     """Tell whether `x` is a DTensor, whatever its placements."""
+    if type(x) in PLAIN:  # the usual answer, asked for many times in every step
+        return False
     module = sys.modules.get("torch.distributed.tensor")  # without this import nobody can have made one
     return module is not None and isinstance(x, module.DTensor)
 
@@ -136,6 +140,11 @@ def are_finite(xs: list[Any]) -> bool:
 def local_shard(x: Any) -> Any:
     """Return the part of a tensor that this process holds, sharing its memory; a plain tensor as it is."""
     return x.to_local() if is_dtensor(x) else x
+
+
+def local_shards(xs: Sequence[Any]) -> Sequence[Any]:
+    """Return the local shards of several tensors; the sequence itself where all of them are plain."""
+    return xs if set(map(type, xs)) <= set(PLAIN) else [local_shard(x) for x in xs]
 
 
 def shard_groups(x: Any) -> list[Any]:

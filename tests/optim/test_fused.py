@@ -479,3 +479,28 @@ def test_the_first_step_is_linear_in_the_number_of_parameters():
             sys.setprofile(None)
         counts.append(calls)
     assert counts[1] <= 9 * counts[0]
+
+
+def test_later_steps_do_little_for_each_parameter():
+    """In calls of Python functions: a step of hundreds of parameters on a GPU would wait for the host otherwise."""
+
+    def calls_of_a_step(count):
+        params = [torch.nn.Parameter(torch.zeros(4, 4)) for _ in range(count)]
+        optimizer = ec.optim.AdamW(params, fused=True)
+        calls = 0
+
+        def count_call(frame, event, argument):
+            nonlocal calls
+            calls += event == "call"
+
+        for step in range(3):
+            for p in params:
+                p.grad = torch.ones(4, 4)
+            sys.setprofile(count_call if step == 2 else None)
+            try:
+                optimizer.step()
+            finally:
+                sys.setprofile(None)
+        return calls
+
+    assert (calls_of_a_step(200) - calls_of_a_step(100)) / 100 <= 6

@@ -122,11 +122,23 @@ def place_counter_(state: ParameterState, w: Tensor, group: Group) -> None:
 
     bf16 cannot count past 256.
     """
+    step = state.get("step")
+    if isinstance(step, Tensor) and (step.device == w.device if group["capturable"] else step.is_cpu):
+        return
     home = counter_device(group, w)
-    if not isinstance(state.get("step"), Tensor):  # older torch counted in a plain number
-        state["step"] = torch.tensor(float(state.get("step", 0)), dtype=torch.float32, device=home)
-    elif state["step"].device != home:
-        state["step"] = state["step"].to(home)
+    if isinstance(step, Tensor):
+        state["step"] = step.to(home)
+    else:  # older torch counted in a plain number
+        state["step"] = torch.tensor(float(step or 0), dtype=torch.float32, device=home)
+
+
+def count_steps_(counters: list[Tensor], group: Group) -> None:
+    """Add one to the step counters of parameters.
+
+    On a host torch adds a number to one tensor after the other, and makes a tensor of it each time.
+    """
+    on_host = not group["capturable"] and not torch.compiler.is_compiling()
+    torch._foreach_add_(counters, torch.tensor(1.0, device="cpu") if on_host else 1)
 
 
 def keep_memory_(state: ParameterState, stage: str, memory: Mapping[str, Tensor], *, in_place: bool) -> None:

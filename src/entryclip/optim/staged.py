@@ -104,16 +104,21 @@ class Staged(torch.optim.Optimizer):
         for number, group in enumerate(map(with_scalar_lr, self.param_groups)):
             group = {**group, "norm_factor": factors[number]} if number in factors else group
             method, params = group["method"], [p for p in group["params"] if p.grad is not None]
-            for p in params:
-                method.check_shapes(p, self.state[p], group)
-                method.follow_device_(p, self.state[p])
             if group["fused"]:
                 refuse_meta(group, number)
                 self._check_again_if_moved(number, group, method)
                 params = self._fused_step(number, params, group, method)
+            self._check_states(params, group, method)
             for batch in method.batches(params, group):
                 self._step_together(batch, group, method)
         return loss
+
+    def _check_states(self, params: list[Tensor], group: Group, method: Method) -> None:
+        """Refuse buffers of another shape than their parameter's, and move those of a parameter that was moved."""
+        for p in params:
+            state = self.state[p]
+            method.check_shapes(p, state, group)
+            method.follow_device_(p, state)
 
     def _check_again_if_moved(self, number: int, group: Group, method: Method) -> None:
         """Repeat the checks of a group with `fused=True` when its parameters were moved to or from a device."""
@@ -128,27 +133,36 @@ class Staged(torch.optim.Optimizer):
             if not group["capturable"]:  # else graphs may work in its memory
                 self._fused.pop(number, None)  # the tables of parameters that are all frozen by now
             return params
-        kernel = self._fused.setdefault(number, method.kernel())
-        weights, states = [self._weights(p, group) for p in params], [self.state[p] for p in params]
-        for w, state in zip(weights, states, strict=True):
-            method.make_buffers_(w, state, group)
-        taken = kernel.bind(params, weights, states, group)
+        if number not in self._fused:
+            self._fused[number] = method.kernel()
+        kernel, states = self._fused[number], [self.state[p] for p in params]
+        weights = self._all_weights(params, group)
+        if not kernel.serves(params, weights, states, group):
+            self._check_states(params, group, method)
+            weights = self._all_weights(params, group)
+            for w, state in zip(weights, states, strict=True):
+                method.make_buffers_(w, state, group)
+            kernel.bind(params, weights, states, group)
+        taken = kernel.taken
         if kernel.clips_gradients or (kernel.takes_half and group["grad"] is None):
             scaled = "norm_factor" in group
             own = [gradient(params[i], group) if scaled else params[i].grad for i in taken]
             kernel.step_([g for g in own if g is not None], group)
         else:
             kernel.step_(self._clipped_gradients([params[i] for i in taken], group), group)
-        halves = [i for i in taken if weights[i] is not params[i] and not kernel.takes_half]
-        copy_all_([params[i] for i in halves], [weights[i] for i in halves])
+        if group["fp32_state"] and not kernel.takes_half:
+            halves = [i for i in taken if weights[i] is not params[i]]
+            copy_all_([params[i] for i in halves], [weights[i] for i in halves])
         return kernel.rest
 
     def _clipped_gradients(self, params: list[Tensor], group: Group) -> list[Tensor]:
         """Return the gradients of any number of parameters after the `grad` clip."""
-        clipped = {p: gradient(p, group) for p in params}
-        if group["grad"] is not None:
-            for batch in batches(params):
-                clipped.update(zip(batch, self._clip("grad", batch, [clipped[p] for p in batch], group), strict=True))
+        own = [gradient(p, group) for p in params]
+        if group["grad"] is None:
+            return own
+        clipped = dict(zip(params, own, strict=True))
+        for batch in batches(params):
+            clipped.update(zip(batch, self._clip("grad", batch, [clipped[p] for p in batch], group), strict=True))
         return [clipped[p] for p in params]
 
     def _step_together(self, params: list[Tensor], group: Group, method: Method) -> None:
@@ -165,7 +179,7 @@ class Staged(torch.optim.Optimizer):
             us = self._clip("post", [params[i] for i in chosen], us, group, owned=owned)
             for i, u in zip(chosen, us, strict=True):
                 directions[i] = Direction(u)
-        ws = [self._weights(p, group) for p in params]
+        ws = self._all_weights(params, group)
         method.decay_all_(ws, group)
         move_all_(directions, ws, group["lr"], capturable=group["capturable"])
         halves = [i for i, p in enumerate(params) if ws[i] is not p]
@@ -175,7 +189,7 @@ class Staged(torch.optim.Optimizer):
         """Take the clipped gradients into the moments and return the directions."""
         gs = self._clip("grad", params, [gradient(p, group) for p in params], group)
         gs = negate_all(gs) if group["maximize"] else gs  # after the clip, which is odd
-        ws, states = [self._weights(p, group) for p in params], [self.state[p] for p in params]
+        ws, states = self._all_weights(params, group), [self.state[p] for p in params]
         method.update_all_(gs, ws, states, group)
         return method.directions(gs, ws, states, group)
 
@@ -190,6 +204,10 @@ class Staged(torch.optim.Optimizer):
             method.update_after_sign_(o, self.state[p], group)
         updates = [method.from_sign(o, self.state[p], group) for p, o in zip(params, signs, strict=True)]
         return [replace(d, numerator=u, fresh=True) for d, u in zip(directions, updates, strict=True)]
+
+    def _all_weights(self, params: list[Tensor], group: Group) -> list[Tensor]:
+        """Return `_weights` of each parameter."""
+        return [self._weights(p, group) for p in params] if group["fp32_state"] else params
 
     def _weights(self, p: Tensor, group: Group) -> Tensor:
         """Return what the step acts on: the parameter, or the fp32 copy that `fp32_state` keeps of a half one."""

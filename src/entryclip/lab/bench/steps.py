@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...clip import Clip, smooth
+from ...clip import Clip, auto, smooth
 from ...operators import smooth_shrinkage
 from ...optim import AdamW, Muon
 from ...optim.kernels.fused_group import FusedGroup
@@ -24,7 +24,7 @@ RUNNING = Clip(smooth_shrinkage, Running(Quantile(0.995), beta=0.9))
 FIXED = Clip(smooth_shrinkage, Fixed(1.0))
 # Bytes that a fused step reads and writes per fp32 parameter: g, m, v, p in and m, v, p out; with an exact quantile the
 # direction is needed twice.
-_BYTES = {"torch fused": 28, "smooth(.995)": 36, "Running": 28, "Fixed": 28, "no clip": 28}
+_BYTES = {"torch fused": 28, "smooth(.995)": 36, "Running": 28, "Fixed": 28, "auto()": 36, "no clip": 28}
 _COUNT = LAYERS * sum(math.prod(shape) for shape in SHAPES)
 
 Maker = Callable[[Any], torch.optim.Optimizer]
@@ -33,6 +33,7 @@ FUSED: dict[str, Maker] = {
     "smooth(.995)": lambda p: AdamW(p, fused=True),
     "Running": lambda p: AdamW(p, fused=True, post=RUNNING),
     "Fixed": lambda p: AdamW(p, fused=True, post=FIXED),
+    "auto()": lambda p: AdamW(p, fused=True, post=auto()),
     "no clip": lambda p: AdamW(p, fused=True, post=None),
 }
 PLAIN: dict[str, Maker] = {
@@ -45,9 +46,11 @@ MUON: dict[str, Maker] = {
     "smooth(.99)": lambda p: Muon(p, pre=smooth(0.99), fused=True),
 }
 # What our fused and plain steps should take at most, in units of torch's.
-FUSED_LIMITS = {"smooth(.995)": 2.0, "Running": 1.3, "Fixed": 1.3, "no clip": 1.3}
+FUSED_LIMITS = {"smooth(.995)": 2.0, "Running": 1.6, "Fixed": 1.3, "auto()": 2.0, "no clip": 1.3}
 PLAIN_LIMIT = 2.0
 MUON_LIMIT = 1.1
+HOST_LIMIT = 4.0
+SMALL, SMALL_COUNT = (8, 8), 148  # as many parameters as GPT-2 small has, and next to nothing to compute
 
 
 def run(device: str) -> Iterator[Result]:
@@ -58,6 +61,7 @@ def run(device: str) -> Iterator[Result]:
         yield replace(line, detail=f"{line.detail}, {_throughput(name, fused):.3g} GB/s")
     yield _bandwidth(device, fused)
     yield _brackets(device)
+    yield _host_work(device)
     plain = _timed(PLAIN, device, rounds=9)
     for name in ("smooth(.995)", "no clip"):
         yield cost(f"AdamW, {name} / torch AdamW(foreach=True)", plain[name], plain["torch foreach"], PLAIN_LIMIT)
@@ -120,6 +124,16 @@ def _brackets(device: str) -> Result:
             shares.append(kernel.hit_share())
     share = sum(shares) / max(len(shares), 1)
     return Result("share of brackets that held the quantile", share, 0.9, True, f"{len(shares)} steps after the 20th")
+
+
+def _host_work(device: str) -> Result:
+    """Return what a step costs whose matrices are too small to matter: the host's work, which a GPU may wait for."""
+    makers = {name: FUSED[name] for name in ("torch fused", "smooth(.995)")}
+    params = [torch.nn.Parameter(torch.zeros(SMALL, device=device)) for _ in range(SMALL_COUNT)]
+    steps = {name: stepper(make, copy.deepcopy(params)) for name, make in makers.items()}
+    times = side_by_side(steps, rounds=31, warm_up=12, device=device)
+    name = f"host's work, {SMALL_COUNT} small matrices: AdamW(fused=True), smooth(.995) / torch AdamW(fused=True)"
+    return cost(name, times["smooth(.995)"], times["torch fused"], HOST_LIMIT)
 
 
 def _throughput(name: str, fused: dict[str, float]) -> float:

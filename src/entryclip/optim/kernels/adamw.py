@@ -3,10 +3,10 @@
 import math
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from ...auto_threshold import Auto
+from ..capture import count_steps_
 from ..groups import Group, ParameterState
 from .backends import backend_of
 from .device_constants import device_constants, host_lr
@@ -27,16 +27,15 @@ class FusedAdamW(FusedGroup):
         super().__init__()
         self.stage = "post"
 
-    def bind(
-        self, params: list[Tensor], weights: list[Tensor], states: list[ParameterState], group: Group
-    ) -> list[int]:
-        """Make sure that the plan is that of these parameters; returns the positions of those it steps."""
+    def serves(self, params: list[Tensor], weights: list[Tensor], states: list[ParameterState], group: Group) -> bool:
+        """Tell whether the plan of the last step serves this one, at the stage that the kernel clips now."""
         self.stage = "post"
         if group["post"] is None and group["grad"] is not None and type(group["grad"].rule) is Auto:
             _, backend = backend_of(weights)
             if backend is not None and backend.scaled is not None and "grad" in backend.scaled.stages:
                 self.stage = "grad"
-        return super().bind(params, weights, states, group)
+        counted = {type(state.get("step")) for state in states} <= {Tensor}  # older torch counted in plain numbers
+        return counted and super().serves(params, weights, states, group)
 
     @property
     def clips_gradients(self) -> bool:
@@ -61,7 +60,7 @@ class FusedAdamW(FusedGroup):
         Of a capturable step these are the numbers of the host; the plan gets those of the device besides.
         """
         steps = [state["step"] for state in self._states]
-        torch._foreach_add_(steps, 1)
+        count_steps_(steps, group)
         if self._plan.is_capturable:
             self._plan.device_constants = device_constants(steps, group)
             return [_constants(1.0, {**group, "lr": host_lr(group)})]

@@ -6,6 +6,7 @@ step's direction. The first then keeps what lies around the last step's quantile
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from operator import is_
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,12 +16,23 @@ from torch import Tensor
 from ...arrays import Array, cast, namespace
 from ...auto_threshold import Auto
 from ...clip import Clip
-from ...dtensor import is_dtensor, is_sliced, local_shard, shard_groups
+from ...dtensor import is_dtensor, is_sliced, local_shard, local_shards, shard_groups
 from ...thresholds import QuantileRule, State, Step
 from ..capture import is_capturing
 from ..groups import Group, ParameterState, clips, layout_of
 from .backends import backend_of
-from .binding import as_plain, bind, is_half_of, is_plain, is_readable, takes_gradient
+from .binding import (
+    READABLE,
+    HeldTensors,
+    are_plain,
+    as_plain,
+    bind,
+    is_half_of,
+    is_plain,
+    is_readable,
+    take_gradients,
+    takes_gradient,
+)
 from .matrix_rows import MatrixRows, matrix_rows
 from .plan import (
     OPERATORS,
@@ -47,9 +59,10 @@ class FusedGroup(ABC):
         self.rest: list[Tensor] = []
         self._params: list[Tensor] = []
         self._options: list[Any] = []
-        self._taken: list[int] = []
+        self.taken: list[int] = []
         self._states: list[ParameterState] = []
         self._plan = _empty_plan()
+        self._held = HeldTensors([])
         self._backend: Backend | None = None
         self._memory: State = {}
         self._scaled: ScaledBackend | None = None  # where the clip is `Auto`'s
@@ -57,11 +70,26 @@ class FusedGroup(ABC):
         self._ones: Array = np.zeros(0)  # (clipped, 1, 1), in the library in which the rule computes
         self._in_graphs: list[Any] = []  # captured graphs work in the memory of these
 
+    def serves(self, params: list[Tensor], weights: list[Tensor], states: list[ParameterState], group: Group) -> bool:
+        """Tell whether the plan of the last step serves this one: nothing that it rests on has changed."""
+        if len(params) != len(self._params) or not all(map(is_, params, self._params)):
+            return False
+        if not all(map(is_, self._plan_options(group), self._options)):
+            return False
+        taken, own = [params[i] for i in self.taken], [states[i] for i in self.taken]
+        if not take_gradients(taken, self._held.shapes, group):
+            return False
+        here = local_shards([weights[i] for i in self.taken])
+        if not self._held.hold(local_shards(taken), here, own):
+            return False
+        self._states = own  # which may be other objects with the same tensors
+        return True
+
     def bind(
         self, params: list[Tensor], weights: list[Tensor], states: list[ParameterState], group: Group
     ) -> list[int]:
         """Make sure that the plan is that of these parameters; returns the positions of those it steps."""
-        if not self._fits(params, weights, states, group):
+        if not self.serves(params, weights, states, group):
             if is_capturing():
                 raise RuntimeError(
                     "the fused step is not made for these parameters and options yet, which a CUDA graph cannot "
@@ -70,8 +98,8 @@ class FusedGroup(ABC):
             release_memory(self._states, self._plan.bindings)
             self._params, self._options = params, self._plan_options(group)
             self._make_plan(weights, states, group)
-        self._states = [states[i] for i in self._taken]  # also where a state is another object with the same tensors
-        return self._taken
+            self._held = HeldTensors(self._plan.bindings)
+        return self.taken
 
     @property
     def takes_half(self) -> bool:
@@ -93,9 +121,7 @@ class FusedGroup(ABC):
         plan = self._plan
         if self._backend is None or not plan.bindings:
             return
-        half = self.takes_half
-        pairs = zip(gradients, plan.bindings, strict=True)
-        plan.gradients = [as_plain(local_shard(g), each.w, half) for g, each in pairs]
+        plan.gradients = self._plain(gradients)
         plan.constants = self._constants(group)
         when = Step(lr=group["lr"] if plan.is_capturable else float(group["lr"]))
         if self._rule is not None:
@@ -108,6 +134,15 @@ class FusedGroup(ABC):
         if self._rule is not None and self._awaits(self._rule):
             self._finish(self._rule, when, quantiles)
         plan.gradients = []  # else they would outlive `zero_grad`
+
+    def _plain(self, gradients: list[Tensor]) -> list[Tensor]:
+        """Return the gradients as the kernel reads them; copies only of those that are not so."""
+        half, devices = self.takes_half, {each.w.device for each in self._plan.bindings}
+        plain = are_plain(gradients, self._held.shapes, READABLE if half else (torch.float32,))
+        if plain and {g.device for g in gradients} == devices:
+            return gradients
+        pairs = zip(gradients, self._plan.bindings, strict=True)
+        return [as_plain(local_shard(g), each.w, half) for g, each in pairs]
 
     @abstractmethod
     def _kind(self, group: Group) -> DirectionKind:
@@ -164,17 +199,6 @@ class FusedGroup(ABC):
         """Return the values that the plan depends on, to be compared by identity."""
         return [self._kind(group), *(group[name] for name in (self.stage, *_OPTIONS, *self.options))]
 
-    def _fits(self, params: list[Tensor], weights: list[Tensor], states: list[ParameterState], group: Group) -> bool:
-        """Tell whether the plan of the last step serves this one."""
-        if len(params) != len(self._params) or any(a is not b for a, b in zip(params, self._params, strict=True)):
-            return False
-        if any(a is not b for a, b in zip(self._plan_options(group), self._options, strict=True)):
-            return False
-        if any(not takes_gradient(params[i], group) for i in self._taken):
-            return False
-        bound = zip(self._taken, self._plan.bindings, strict=True)
-        return all(each.holds(local_shard(params[i]), local_shard(weights[i]), states[i]) for i, each in bound)
-
     def _make_plan(self, weights: list[Tensor], states: list[ParameterState], group: Group) -> None:
         """Put the matrices of all supported parameters into one table, the clipped ones first."""
         device, backend = backend_of(weights)
@@ -186,18 +210,18 @@ class FusedGroup(ABC):
             supported, over = _of_same_processes(supported, weights, group, self.stage, backend)
         chosen = set(supported)
         self.rest = [p for i, p in enumerate(self._params) if i not in chosen]
-        self._taken = self._sorted(supported, weights, group)
+        self.taken = self._sorted(supported, weights, group)
         self._backend, self._memory, self._plan, self._rule, self._scaled = None, {}, _empty_plan(), None, None
-        if backend is None or not self._taken:
+        if backend is None or not self.taken:
             return
-        taken = [weights[i] for i in self._taken]
+        taken = [weights[i] for i in self.taken]
         rows = [self._rows(w, group) for w in taken]
         counts = [len(each.size) for each in rows]
         owner = np.repeat(np.arange(len(taken)), counts)
         clipped = [w for w in taken if clips(group, self.stage, w)]
-        self._states = [states[i] for i in self._taken]
+        self._states = [states[i] for i in self.taken]
         self._memory, views = gather_memory(self.stage, clipped, self._states, counts, group, backend.uses_torch)
-        keys, own = self._buffers(group), [local_shard(self._params[i]) for i in self._taken]
+        keys, own = self._buffers(group), [local_shard(self._params[i]) for i in self.taken]
         parts = zip(own, map(local_shard, taken), self._states, views, strict=True)
         bindings = [bind(p, w, state, keys, memory) for p, w, state, memory in parts]
         start, size = (np.concatenate(column) for column in ([r.start for r in rows], [r.size for r in rows]))

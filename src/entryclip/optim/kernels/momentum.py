@@ -35,13 +35,12 @@ class FusedSGD(FusedGroup):
         super().__init__()
         self._missing = 0  # buffers that were not there when the plan was made
 
-    def bind(
-        self, params: list[Tensor], weights: list[Tensor], states: list[ParameterState], group: Group
-    ) -> list[int]:
+    def serves(self, params: list[Tensor], weights: list[Tensor], states: list[ParameterState], group: Group) -> bool:
+        """Tell whether the plan of the last step serves this one: not where a buffer was made since."""
         missing = sum(state.get(key) is None for key in self._buffers(group) for state in states)
         if missing != self._missing:
-            self._params, self._missing = [], missing  # makes the plan anew
-        return super().bind(params, weights, states, group)
+            self._params, self._missing = [], missing
+        return super().serves(params, weights, states, group)
 
     def _kind(self, group: Group) -> DirectionKind:
         if group["momentum"] == 0:
@@ -70,9 +69,11 @@ class FusedMuon:
 
     def __init__(self) -> None:
         self.rest: list[Tensor] = []
+        self.taken: list[int] = []
         self._made: list[
             MuonPortion
         ] = []  # with `capturable` also those that are not needed now: graphs may work there
+        self._parts: list[list[int]] = []  # the positions of each portion's parameters
         self._portions: list[tuple[MuonPortion, int]] = []  # of this step, each with how many parameters it steps
 
     @property
@@ -80,22 +81,30 @@ class FusedMuon:
         """Whether the kernels read half gradients and write half parameters, in every portion."""
         return bool(self._portions) and all(portion.takes_half for portion, _ in self._portions)
 
+    def serves(self, params: list[Tensor], weights: list[Tensor], states: list[ParameterState], group: Group) -> bool:
+        """Tell whether the plans of the last step serve this one."""
+        parts = _portions(weights)
+        return parts == self._parts and all(
+            portion.serves([params[i] for i in part], [weights[i] for i in part], [states[i] for i in part], group)
+            for (portion, _), part in zip(self._portions, parts, strict=True)
+        )
+
     def bind(
         self, params: list[Tensor], weights: list[Tensor], states: list[ParameterState], group: Group
     ) -> list[int]:
         """Make sure that the plans are those of these parameters; returns the positions of those they step."""
-        parts = _portions(weights)
+        self._parts = parts = _portions(weights)
         self._made += [MuonPortion() for _ in range(len(parts) - len(self._made))]
         self.rest, self._portions = [], []
-        taken: list[int] = []
+        self.taken = []
         for portion, part in zip(self._made, parts, strict=False):
             own = portion.bind([params[i] for i in part], [weights[i] for i in part], [states[i] for i in part], group)
-            taken += [part[i] for i in own]
+            self.taken += [part[i] for i in own]
             self.rest += portion.rest
             self._portions.append((portion, len(own)))
         if not group["capturable"]:
             del self._made[len(parts) :]
-        return taken
+        return self.taken
 
     def step_(self, gradients: list[Tensor], group: Group) -> None:
         """Step the bound parameters with these gradients, one for each."""

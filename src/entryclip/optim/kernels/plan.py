@@ -163,7 +163,8 @@ class DirectionBackend(Backend, Protocol):
 class FusedStep(Protocol):
     """The fused step of one param group, kept from step to step; nothing of it is saved in a checkpoint."""
 
-    rest: list[Tensor]  # the parameters of the last `bind` that the kernel does not support
+    taken: list[int]  # the positions of the parameters of the last `bind` that the kernel steps
+    rest: list[Tensor]  # those that it does not support
 
     @property
     def takes_half(self) -> bool:
@@ -173,6 +174,10 @@ class FusedStep(Protocol):
     @property
     def clips_gradients(self) -> bool:
         """Whether the kernel takes the gradients as they are, and clips them itself."""
+        ...
+
+    def serves(self, params: list[Tensor], weights: list[Tensor], states: list[ParameterState], group: Group) -> bool:
+        """Tell whether nothing that the last `bind` rests on has changed: shapes, devices and buffers among it."""
         ...
 
     def bind(

@@ -9,7 +9,7 @@ from torch import Tensor
 from ...arrays import on_device
 from ...clip import Clip, smooth
 from ..bias_correction import bias_corrections
-from ..capture import place_counter_
+from ..capture import count_steps_, place_counter_
 from ..direction import Direction
 from ..foreach import batchable, number_of
 from ..groups import Group, ParameterState, check_number, check_torch_flags, clips
@@ -71,7 +71,7 @@ class AdamWMethod(Method):
         for w, state in zip(ws, states, strict=True):
             self.make_buffers_(w, state, group)
         beta1, beta2 = group["betas"]
-        torch._foreach_add_([state["step"] for state in states], 1)
+        count_steps_([state["step"] for state in states], group)
         second = [state["exp_avg_sq"] for state in states]
         torch._foreach_lerp_([state["exp_avg"] for state in states], gs, 1 - beta1)
         torch._foreach_mul_(second, beta2)

@@ -52,9 +52,10 @@ class Method(ABC):
 
     def check_shapes(self, p: Tensor, state: ParameterState, group: Group) -> None:
         """Raise where a buffer of a parameter does not have the parameter's shape: it must never reach a kernel."""
+        shape = p.shape
         for key in (*self.buffers, "master"):
             buffer = state.get(key)
-            if buffer is not None and buffer.shape != p.shape:
+            if buffer is not None and buffer.shape != shape:
                 raise ValueError(
                     f"parameter {name_in(group, p)} has shape {tuple(p.shape)}, but its state {key} has "
                     f"{tuple(buffer.shape)}: the parameter was replaced or the state is another model's; make a new "
