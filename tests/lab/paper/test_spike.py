@@ -89,7 +89,7 @@ def test_claims_figures_and_table_come_from_the_rows(rows):
     assert len(claims) == 2 * 4
     assert not any(claim.holds for claim in claims)  # one seed has no interval
     assert claims[0].claim == "random tokens, AdamW: the loss is higher after the corrupted batches"
-    assert "one of 4 such comparisons" in claims[1].measured
+    assert "not tested, Holm over 4 such comparisons 1" in claims[1].measured
     assert STUDY.figures(rows).keys() == STUDY.captions.keys()
     ((_, lines),) = STUDY.tables(rows).items()
     assert [line["method"] for line in lines[:3]] == ["AdamW", "AdamW, smooth shrinkage", "AdamW, auto (gradient)"]
@@ -120,6 +120,12 @@ def test_a_clip_is_judged_on_the_seeds_it_shares_with_no_clip():
     assert less.value == pytest.approx((-0.3 - 0.29) / 2)
     assert less.high < 0
     assert [claim.holds for claim in STUDY.claims(replayed(rises))] == [True, True]
+    both = {seed: {**own, "post-hard": own["adamw"] - 0.1 * seed} for seed, own in rises.items()}
+    _, smooth_claim, hard_claim = STUDY.claims(replayed(both))
+    assert "p = 0.011, Holm over 2 such comparisons 0.022" in smooth_claim.measured
+    assert smooth_claim.holds
+    assert "p = 0.074, Holm over 2 such comparisons 0.074" in hard_claim.measured
+    assert not hard_claim.holds
     assert plain.score(3.0) == 20  # two of ten: then the window itself has spikes, and its deviation is large
 
 

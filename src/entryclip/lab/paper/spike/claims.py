@@ -1,19 +1,27 @@
 """How much the corrupted batches raise the loss, and whether a clip makes it less, over common seeds."""
 
+import math
 from collections.abc import Sequence
 
 from ...engine.study import Claim, Row
-from ..intervals import nats
+from ..holm import holm
+from ..intervals import LEVEL, nats, paired_p
 from ..lm_methods import METHOD_NAMES
 from .replays import CORRUPTION_NAMES, Comparison, comparisons
 from .spike_score import DEVIATIONS
 
 
 def claims(rows: Sequence[Row]) -> list[Claim]:
-    """For each corruption and optimizer: the loss rises, and each clip makes it rise less, beyond the 95 % interval."""
+    """For each corruption and optimizer: the loss rises, and each clip makes it rise less.
+
+    The comparisons of clips are judged together: Student's test of paired seeds, corrected for their number (`holm`).
+    """
     found = comparisons(rows)
     clipped = [each for each in found if each.method != each.base]
-    return [_rises(each) if each.method == each.base else _makes_it_less(each, len(clipped)) for each in found]
+    raw = [paired_p(each.differences) for each in clipped]
+    tested = zip(clipped, raw, holm(raw), strict=True)
+    judged = iter([_makes_it_less(each, p, adjusted, len(raw)) for each, p, adjusted in tested])
+    return [_rises(each) if each.method == each.base else next(judged) for each in found]
 
 
 def _rises(plain: Comparison) -> Claim:
@@ -25,13 +33,14 @@ def _rises(plain: Comparison) -> Claim:
     )
 
 
-def _makes_it_less(clipped: Comparison, tested: int) -> Claim:
+def _makes_it_less(clipped: Comparison, p: float, adjusted: float, tested: int) -> Claim:
     less = clipped.less_plain()
+    chance = "not tested" if math.isnan(p) else f"p = {p:.2g}"
     return Claim(
         f"{_where(clipped)}: the rise is less than with {METHOD_NAMES[clipped.base]} alone",
-        f"rise {clipped.rise().value:+.4f}, less that without a clip {nats(less)} ({_seeds(clipped)}; one of {tested} "
-        f"such comparisons); {_scores(clipped)}",
-        less.high < 0,
+        f"rise {clipped.rise().value:+.4f}, less that without a clip {nats(less)} ({_seeds(clipped)}; {chance}, Holm "
+        f"over {tested} such comparisons {adjusted:.2g}); {_scores(clipped)}",
+        less.value < 0 and adjusted < 1 - LEVEL,
     )
 
 

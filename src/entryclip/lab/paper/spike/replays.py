@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...engine.study import Row
 from ..intervals import Interval, student_interval
@@ -64,9 +65,14 @@ class Comparison:
         """The rise of the loss over the seeds."""
         return _interval([each.rise for each in self.replays])
 
+    @property
+    def differences(self) -> NDArray[np.float64]:
+        """The rise less that without a clip, for each seed; not finite where a run diverged."""
+        return np.array([mine.rise - theirs.rise for mine, theirs in zip(self.replays, self.plain, strict=True)])
+
     def less_plain(self) -> Interval:
         """The rise less that without a clip, over paired seeds; NaN if a run diverged."""
-        return _interval([mine.rise - theirs.rise for mine, theirs in zip(self.replays, self.plain, strict=True)])
+        return _interval(self.differences)
 
     def score(self, deviations: float) -> float:
         """The mean spike score over the seeds."""
@@ -98,7 +104,7 @@ def _replays(rows: Sequence[Row]) -> list[Replay]:
     return [Replay(*key, before[steps[0].start, key[3]], steps, length) for key, steps in runs.items()]
 
 
-def _interval(values: Sequence[float]) -> Interval:
+def _interval(values: Sequence[float] | NDArray[np.float64]) -> Interval:
     """Student's interval; all NaN where a run diverged."""
     numbers = np.array(values, dtype=np.float64)
     return student_interval(numbers) if np.isfinite(numbers).all() else Interval(math.nan, math.nan, math.nan)
