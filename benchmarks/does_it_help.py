@@ -12,6 +12,8 @@ from entryclip.lab.engine.store import load_rows
 from entryclip.lab.paper.intervals import Interval, nats
 from entryclip.lab.paper.lm_methods import METHOD_NAMES
 from entryclip.lab.paper.pretraining.savings import Curves, curves, difference
+from entryclip.lab.paper.spike.replays import CORRUPTION_NAMES, comparisons
+from entryclip.lab.paper.spike.study import SpikeConfig
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 CLEAN = "clean text"
 CLEAN_COMMAND = "`entryclip reproduce pretraining`"
+WITHOUT_EFFECT = ("post-hard", "pre-hard")  # on spikes: see docs/pretraining.md for all methods
+SPIKE_COMMAND = "`entryclip reproduce spike`"
 _VERDICTS = {-1: "helps", 0: "no difference to be told", 1: "harms"}
 
 
@@ -40,7 +44,11 @@ class Answer:
 
 
 def answers(results: Path = ROOT / "results") -> list[Answer]:
-    """Every clip of the pretraining study and its controls, on clean text."""
+    """Every clip of the pretraining study and its controls on clean text, and of the spike's replay."""
+    return [*_on_clean_text(results), *_after_a_spike(results)]
+
+
+def _on_clean_text(results: Path) -> list[Answer]:
     more = results / "pretraining-controls"
     again = [load_rows(more / name / "pretraining") for name in ("adamw-again", "adamw-smooth-again")]
     found = curves([*load_rows(results / "pretraining-small" / "pretraining"), *again[0], *again[1]])
@@ -48,6 +56,36 @@ def answers(results: Path = ROOT / "results") -> list[Answer]:
     pairs = [("adamw", name, found[name]) for name in ("post-smooth", "post-smooth-rms", "post-hard", "adamw-norm")]
     pairs += [("muon", "pre-smooth", own_rate), ("muon", "pre-hard", found["pre-hard"])]
     return [_trained(METHOD_NAMES[name], found[base], method) for base, name, method in pairs]
+
+
+def _after_a_spike(results: Path) -> list[Answer]:
+    """The rise of the loss after four corrupted batches, less that without a clip."""
+    found = [
+        each
+        for each in comparisons(load_rows(results / "spike"))
+        if each.method != each.base and each.method not in WITHOUT_EFFECT
+    ]
+    config = SpikeConfig()
+    tokens = f"{(config.before + config.after) * config.sequences * config.length / 1e6:.1f}M"
+    return [
+        Answer(
+            f"four batches of {CORRUPTION_NAMES[each.corruption]}",
+            METHOD_NAMES[each.method],
+            each.less_plain(),
+            len(each.replays),
+            tokens,
+            SPIKE_COMMAND,
+        )
+        for each in found
+    ]
+
+
+def most_important(found: Sequence[Answer]) -> list[Answer]:
+    """The README's five: smooth shrinkage on clean text and after a spike, for both optimizers, and `auto()`."""
+    random = next(each.situation for each in found if each.situation != CLEAN)
+    wanted = [(CLEAN, "post-smooth"), (CLEAN, "pre-smooth"), (random, "post-smooth"), (random, "adamw-auto")]
+    by_key = {(each.situation, each.method): each for each in found}
+    return [by_key[place, METHOD_NAMES[name]] for place, name in [*wanted, (random, "pre-smooth")]]
 
 
 def listed_answers(found: Sequence[Answer]) -> list[dict[str, Any]]:

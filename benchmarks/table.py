@@ -22,10 +22,11 @@ from entryclip.lab.paper.regression.results import subspace_markdown
 from entryclip.lab.paper.scales import STUDY as SCALES
 from entryclip.lab.paper.scales.tables import by_layer
 from entryclip.lab.paper.spectral_control.claims import markdown_table as control_table
+from entryclip.lab.paper.spike import STUDY as SPIKE
 from entryclip.lab.paper.untuned.claims import STAGE_NAMES, comparisons
 from entryclip.lab.paper.untuned.study import UntunedRun
 
-from .does_it_help import answers, listed_answers
+from .does_it_help import answers, listed_answers, most_important
 
 ROOT = Path(__file__).parent.parent
 CONTROLS = ("muon-smooth-rate", "adamw-decay", "adamw-again", "adamw-smooth-again")
@@ -147,6 +148,10 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "scales_table": lambda results: listed(by_layer(scale_rows(results))),
     "controls": lambda results: listed(controls(results)),
     "does_it_help": lambda results: listed(listed_answers(answers(results))),
+    "does_it_help_short": lambda results: listed(listed_answers(most_important(answers(results)))),
+    "spike": lambda results: listed(
+        [line for table in SPIKE.tables(load_rows(results / "spike")).values() for line in table]
+    ),
     "untuned": lambda results: listed(untuned_table(load_rows(results / "untuned"))),
 }
 
