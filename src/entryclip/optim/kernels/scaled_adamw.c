@@ -95,22 +95,42 @@ int scan(Job *jobs, int64_t count, int32_t most_threads) {
     return 1;
 }
 
-void sketch(Job *jobs, int64_t count) {
-    for (Job *job = jobs; job < jobs + count; job++) {
-        int32_t counts[BINS] = {0};
-        int64_t along = job->by_columns ? job->rows : job->columns;
-        for (int64_t k = 0; k < job->look_count; k++)
-            for (int64_t j = 0; j < along; j++) {
-                int64_t line = job->look_from + k * job->look_by;
-                int64_t row = job->by_columns ? j : line, column = job->by_columns ? line : j;
-                int64_t i = row * job->columns + column;
-                float scale = job->row_scales[row] * job->column_scales[column];
-                int32_t bits = magnitude(direction(&job->adam, job->m[i], job->v[i]) / scale);
-                int32_t bin = ((bits < INFINITE ? bits : INFINITE) >> SHIFT) - FIRST;
-                counts[bin < 0 ? 0 : bin < BINS ? bin : BINS - 1] += bits != 0;
-            }
-        for (int i = 0; i < BINS; i++) job->sketch[i] = (float)counts[i];
+/* The bins of `count` entries of u, `by` places apart; BINS for one that is 0. The bins are found before any is counted, so
+   that finding them becomes vector code. */
+INLINE void find_bins(
+    const Adam *adam, const float *restrict m, const float *restrict v, int64_t by, const float *restrict scales,
+    float scale, int count, int32_t *restrict bins
+) {
+    for (int j = 0; j < count; j++) {
+        int32_t bits = magnitude(direction(adam, m[j * by], v[j * by]) / (scale * scales[j]));
+        int32_t bin = ((bits < INFINITE ? bits : INFINITE) >> SHIFT) - FIRST;
+        bin = bin < 0 ? 0 : bin < BINS ? bin : BINS - 1;
+        bins[j] = bits ? bin : BINS;
     }
+}
+
+static void sketch_one(const Job *job) {
+    enum { PIECE = 512 };
+    int32_t counts[BINS + 1] = {0}, bins[PIECE];
+    const int64_t along = job->by_columns ? job->rows : job->columns, by = job->by_columns ? job->columns : 1;
+    const float *scales = job->by_columns ? job->row_scales : job->column_scales;
+    for (int64_t k = 0; k < job->look_count; k++) {
+        int64_t line = job->look_from + k * job->look_by, at = job->by_columns ? line : line * job->columns;
+        float scale = (job->by_columns ? job->column_scales : job->row_scales)[line];
+        for (int64_t j = 0; j < along; j += PIECE) {
+            int count = along - j < PIECE ? (int)(along - j) : PIECE;
+            const float *m = job->m + at + j * by, *v = job->v + at + j * by;
+            if (by == 1) find_bins(&job->adam, m, v, 1, scales + j, scale, count, bins);
+            else find_bins(&job->adam, m, v, by, scales + j, scale, count, bins);
+            for (int i = 0; i < count; i++) counts[bins[i]]++;
+        }
+    }
+    for (int i = 0; i < BINS; i++) job->sketch[i] = (float)counts[i];
+}
+
+void sketch(Job *jobs, int64_t count, int32_t threads) {
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (threads > 1)
+    for (int64_t i = 0; i < count; i++) sketch_one(jobs + i);
 }
 
 /* u after the operator, at a threshold that is the product of its row's and its column's part: for smooth shrinkage these

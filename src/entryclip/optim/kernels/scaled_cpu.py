@@ -75,7 +75,7 @@ class ScaledCPUBackend:
         self._scan(plan, ceiling_bits(ceiling).reshape(-1))
         scales = [matrices.set_scales(variance[matrices.index]) for matrices in self._shapes]
         jobs["look_from"] = memory["looks"].astype(np.int64)[self._owner] % jobs["look_by"]
-        _library().sketch(*self._arguments())
+        _library().sketch(*self._arguments(), torch.get_num_threads())
         jobs["operator"] = int(Operator.HARD)
         used = np.zeros(len(memory["looks"]), bool)
         for matrices, found in zip(self._shapes, scales, strict=True):
