@@ -46,7 +46,7 @@ MUON: dict[str, Maker] = {
     "smooth(.99)": lambda p: Muon(p, pre=smooth(0.99), fused=True),
 }
 # What our fused and plain steps should take at most, in units of torch's.
-FUSED_LIMITS = {"smooth(.995)": 2.0, "Running": 1.6, "Fixed": 1.3, "auto()": 2.0, "no clip": 1.3}
+FUSED_LIMITS = {"smooth(.995)": 2.0, "Running": 1.6, "Fixed": 1.3, "auto()": 2.5, "no clip": 1.3}
 PLAIN_LIMIT = 2.0
 MUON_LIMIT = 1.1
 HOST_LIMIT = 4.0
@@ -132,7 +132,7 @@ def _host_work(device: str) -> Result:
     params = [torch.nn.Parameter(torch.zeros(SMALL, device=device)) for _ in range(SMALL_COUNT)]
     steps = {name: stepper(make, copy.deepcopy(params)) for name, make in makers.items()}
     times = side_by_side(steps, rounds=31, warm_up=12, device=device)
-    name = f"host's work, {SMALL_COUNT} small matrices: AdamW(fused=True), smooth(.995) / torch AdamW(fused=True)"
+    name = f"AdamW(fused=True), smooth(.995), {SMALL_COUNT} matrices of 8 x 8 / torch AdamW(fused=True)"
     return cost(name, times["smooth(.995)"], times["torch fused"], HOST_LIMIT)
 
 
