@@ -161,7 +161,7 @@ def every_check(rank):
         check(rank)
 
 
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("count", [pytest.param(2, marks=pytest.mark.exhaustive), 3])  # 3: uneven shards
 def test_on_processes(count, tmp_path):
     on_processes(count, every_check, tmp_path)
 

@@ -307,7 +307,7 @@ def test_every_method_gets_the_same_trials_and_other_seeds(study):
         reported = {(r["lr"], r["level"], r["seed"]) for r in rows if r["method"] == method and r["stage"] == "report"}
         assert reported == {(top.lr, top.level, seed) for seed in (101, 102)}
     starts = [r["val_loss"] for r in rows if r["step"] == 0]
-    assert starts == pytest.approx([math.log(384)] * 10, abs=1e-4)
+    assert starts == pytest.approx([math.log(384)] * 4, abs=1e-4)  # the tuning looks at the end alone
 
 
 def test_claims_figures_and_table_come_from_the_rows(study):

@@ -78,7 +78,9 @@ def test_a_connection_that_breaks_goes_on_at_the_byte(tmp_path, hub, monkeypatch
     assert hub.ranges == [(shard_names(1)[1], 3000), (shard_names(1)[1], 6000)]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.exhaustive)]
+)
 def test_stopped_in_the_middle_it_goes_on_after_the_last_whole_shard(tmp_path, hub, number):
     out, stalling = tmp_path / "out", shard_names(3)[2]
     hub.stall.add(stalling)
