@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 CLEAN = "clean text"
 CLEAN_COMMAND = "`entryclip reproduce pretraining`"
-WITHOUT_EFFECT = ("post-hard", "pre-hard")  # on spikes: see docs/pretraining.md for all methods
 SPIKE_COMMAND = "`entryclip reproduce spike`"
 _VERDICTS = {-1: "helps", 0: "no difference to be told", 1: "harms"}
 
@@ -60,11 +59,7 @@ def _on_clean_text(results: Path) -> list[Answer]:
 
 def _after_a_spike(results: Path) -> list[Answer]:
     """The rise of the loss after four corrupted batches, less that without a clip."""
-    found = [
-        each
-        for each in comparisons(load_rows(results / "spike"))
-        if each.method != each.base and each.method not in WITHOUT_EFFECT
-    ]
+    found = [each for each in comparisons(load_rows(results / "spike")) if each.method != each.base]
     config = SpikeConfig()
     tokens = f"{(config.before + config.after) * config.sequences * config.length / 1e6:.1f}M"
     return [

@@ -33,8 +33,8 @@ class ParameterBinding:
 class HeldTensors:
     """What was seen of all tensors of a plan when it was made, to be compared with what they are at every step.
 
-    All are asked one question, then the next: `map` over torch's own methods takes a fifth of the time of a loop, which
-    a step of hundreds of parameters on a GPU would wait for.
+    All are asked one question, then the next: `map` over torch's own methods takes a fraction of the time of a loop,
+    which a step of hundreds of parameters on a GPU would wait for.
     """
 
     def __init__(self, bindings: Sequence[ParameterBinding]) -> None:

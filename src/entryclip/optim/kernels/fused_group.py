@@ -99,6 +99,7 @@ class FusedGroup(ABC):
             self._params, self._options = params, self._plan_options(group)
             self._make_plan(weights, states, group)
             self._held = HeldTensors(self._plan.bindings)
+            self._states = [states[i] for i in self.taken]
         return self.taken
 
     @property
