@@ -100,12 +100,13 @@ def used(monkeypatch):
     counts = {}
     original = cpu._call
 
-    def counting(jobs):
-        original(jobs)
+    def counting(function, jobs, *rest):
+        result = original(function, jobs, *rest)
         for job in jobs:
-            for work in (job["first"], job["second"] if job["found"] else 0):
+            for work in (job["first"], job["second"] if function == "adamw_step" and job["found"] else 0):
                 counts[int(work)] = counts.get(int(work), 0) + 1
         counts.pop(0, None)
+        return result
 
     monkeypatch.setattr(cpu, "_call", counting)
     return counts

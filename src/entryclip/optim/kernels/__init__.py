@@ -11,7 +11,6 @@ backends.py  the backend of each type of device, imported at first use
 cpu.py       the backend for a CPU: adamw.c, its structures and passes
 scaled_matrices.py   matrices whose clip follows the scales of rows and columns, and what a backend does for them
 scaled_cpu.py, host_scales.py   the same on a CPU: scaled_adamw.c, and what the host works out between its passes
-brackets.py  where the CPU's kernel looks for quantiles
 compiler.py  compiles adamw.c at first use and keeps the library
 private_folder.py   the folder it is kept in, which no other user can put code into
 gpu.py       the backend for a GPU: tables, tiles and launches

@@ -9,8 +9,8 @@
      MOVE     p <- decay p - lr clip(u)
 
    A known threshold takes one pass; one that is a multiple of a quantile of this step's |u| takes two, with an exact
-   selection in between from what lies around a guess. Threads share nothing: each has its part of the entries, its room
-   in the buffer and its own Found. */
+   selection in between from what lies in a bracket around the last step's. Threads share nothing: each has its part of
+   the entries, its room in the buffer and its own Found. */
 
 #include "adam.h"
 #if defined(__AVX2__)
@@ -20,6 +20,8 @@
 enum { UPDATE = 1, STORE = 2, LOAD = 4, COLLECT = 8, MOVE = 16 };
 enum { BLOCK = 512, LANES = 8 };
 enum { PARALLEL = 1 << 15 }; /* entries worth waking the threads for */
+enum { KNOWN, PROPORTIONAL, AWAITED }; /* where the threshold comes from: plan.ThresholdSource */
+static const double narrowest = 1.0 / 256; /* a bracket is never narrower than this share of the quantile, on either side */
 
 typedef struct {
     int64_t kept, zeros;               /* kept may be more than the room: then there was not enough of it */
@@ -28,22 +30,31 @@ typedef struct {
 
 /* One matrix, and what to do with it. */
 typedef struct {
-    float *p, *m, *v, *w; /* w: room for the direction, or NULL where it is to be made anew */
+    float *p, *m, *v;
     const float *g;
     int64_t n;
-    int32_t first, second; /* the kinds of pass; second: 0 for none, or when the quantile is known */
     int32_t operator;
     int32_t limits;    /* whether an infinite u takes the operator's limit; else it comes out NaN */
-    int32_t low, high; /* the ends between which the quantile is looked for, as bit patterns */
-    float threshold;   /* NaN: `multiple` times the quantile at level q of the non-zero |u| */
-    double q, multiple;
+    int32_t source;    /* AWAITED: the matrix is not moved */
+    int32_t asks;      /* whether the quantile at level q of the non-zero |u| is wanted */
+    int32_t open;      /* whether the bracket has no upper end */
+    float threshold;   /* where it is known */
+    double q, multiple; /* where it is proportional: `multiple` times the quantile */
+    double widest;     /* the half width of a bracket around a quantile of which nothing is known but its last value */
     Adam adam;
-    double quantile; /* what was found */
-    int32_t found;   /* whether it was; if not, the second pass was not made */
+    /* Kept from step to step. */
+    double quantile;      /* the last one */
+    double width;         /* of the bracket around it, to either side, relative to it */
+    int32_t found;        /* whether it was in the bracket; if not, the second pass was not made */
+    int32_t first, second; /* the kinds of pass that were made; second: 0 for none */
+    int32_t low, high;     /* the ends of the bracket, as bit patterns */
 } Job;
 
-/* Memory for the threads to work in. */
+/* Memory to work in. */
 typedef struct {
+    float *direction; /* room for the direction of one matrix of up to `stored` entries */
+    int64_t stored;
+    int64_t small; /* of matrices with so few entries all magnitudes are kept, so that no guess can miss the quantile */
     int32_t *kept; /* room for each thread */
     int64_t room;
     Found *found; /* one for each thread */
@@ -172,10 +183,10 @@ INLINE void move(int operator, int limits, const Part *x, int64_t i, float u) {
 /* Make the directions of one block while those of the block before move the weights: roots and divisions of the one and
    the exponential of the other then run at the same time. */
 INLINE void part(
-    int work, int operator, int limits, const Job *job, float c, int64_t from, int64_t n, int32_t *restrict kept,
-    int64_t room, Found *found
+    int work, int operator, int limits, const Job *job, float c, int64_t from, int64_t n, const Workspace *space, int t
 ) {
-    float *w = work & (STORE | LOAD) ? job->w + from : 0;
+    int32_t *restrict kept = space->kept + t * space->room;
+    float *w = work & (STORE | LOAD) ? space->direction + from : 0;
     const Part x = {job->p + from, job->m + from, job->v + from, w, job->g + from, job->adam, threshold(c)};
     float blocks[2][BLOCK];
     Found mine = {0}; /* apart from those of other threads, which lie in the same line of the cache */
@@ -194,15 +205,14 @@ INLINE void part(
         }
         if (work & COLLECT) {
             const float *ahead[] = {x.g + next, x.m + next, x.v + next, work & STORE ? x.w + next : x.p + start};
-            collect(u, size, job->low, job->high, kept, room, &mine, ahead);
+            collect(u, size, job->low, job->high, kept, space->room, &mine, ahead);
         }
         before = work & MOVE ? size : 0;
     }
-    *found = mine;
+    space->found[t] = mine;
 }
 
-#define PART(work, operator, limits) \
-    part(work, operator, limits, job, c, from, n, space->kept + t * space->room, space->room, space->found + t)
+#define PART(work, operator, limits) part(work, operator, limits, job, c, from, n, space, t)
 #define EACH_OPERATOR(work) \
     if (job->operator == SMOOTH && job->limits) PART(work, SMOOTH, 1); \
     else if (job->operator == SMOOTH) PART(work, SMOOTH, 0); \
@@ -308,15 +318,59 @@ static int select_quantile(Job *job, const Workspace *space) {
     return 1;
 }
 
-/* All jobs one after the other. Returns 0, or 1 for a kind of pass that is not there. */
-int adamw(Job *jobs, int64_t count, const Workspace *shared) {
+/* Write down the bracket and the passes of a job: with nothing to guess from, the quantile is not looked for. */
+static void plan_passes(Job *job, const Workspace *space) {
+    int all = job->n <= space->small, guessed = job->quantile > 0 && !isinf(job->quantile);
+    int looks = job->asks && (all || guessed), stores = job->n <= space->stored;
+    float center = (float)job->quantile;
+    job->low = all ? 1 : magnitude((float)(1 - job->width) * center); /* 1: all but zeros */
+    job->high = all || job->open ? INT32_MAX : magnitude((float)(1 + job->width) * center);
+    job->first = UPDATE | (looks ? COLLECT : 0) | (job->source == KNOWN ? MOVE : 0);
+    job->second = 0;
+    if (looks && job->source == PROPORTIONAL) {
+        job->first |= stores ? STORE : 0;
+        job->second = MOVE | (stores ? LOAD : 0);
+    }
+}
+
+/* Look four times as far around the quantile as it moved of late. A narrow bracket keeps few entries where many are alike,
+   as in Adam's first updates. */
+static void follow(Job *job, double before) {
+    double moved = 4 * fabs(job->quantile / before - 1), kept = 0.9 * job->width;
+    double width = moved > kept ? moved : kept;
+    job->width = width > narrowest ? width : narrowest;
+    if (!(width < job->widest) || !isfinite(moved)) job->width = job->widest;
+}
+
+static Workspace space_for(const Job *job, const Workspace *shared) {
+    Workspace space = *shared;
+    if (job->n < PARALLEL) space.threads = 1;
+    return space;
+}
+
+/* The step of all jobs, one after the other. Returns how many quantiles were asked for and not found, whose matrices have
+   not moved unless their threshold is known; -1 for a kind of pass that is not there. */
+int64_t adamw_step(Job *jobs, int64_t count, const Workspace *shared) {
+    int64_t missed = 0;
     for (Job *job = jobs; job < jobs + count; job++) {
-        Workspace space = *shared;
-        if (job->n < PARALLEL) space.threads = 1;
-        if (!pass(job->first, job, job->threshold, &space)) return 1;
+        Workspace space = space_for(job, shared);
+        double before = job->quantile;
+        plan_passes(job, &space);
+        if (!pass(job->first, job, job->threshold, &space)) return -1;
         job->found = job->first & COLLECT ? select_quantile(job, &space) : 0;
+        if (job->found) follow(job, before);
+        else missed += job->asks;
         if (!job->second || !job->found) continue;
-        if (!pass(job->second, job, (float)(job->multiple * job->quantile), &space)) return 1;
+        if (!pass(job->second, job, (float)(job->multiple * job->quantile), &space)) return -1;
+    }
+    return missed;
+}
+
+/* One pass of the kind `first` over each job, with its threshold as known. Returns 0, or -1 as above. */
+int64_t adamw_pass(const Job *jobs, int64_t count, const Workspace *shared) {
+    for (const Job *job = jobs; job < jobs + count; job++) {
+        Workspace space = space_for(job, shared);
+        if (!pass(job->first, job, job->threshold, &space)) return -1;
     }
     return 0;
 }

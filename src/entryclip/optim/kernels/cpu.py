@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ...quantiles.selection import OPEN, WIDTH
 from ...thresholds import ranked
-from .brackets import Brackets
 from .compiler import library
 from .plan import DirectionKind, KernelPlan, ThresholdSource
 from .scaled_cpu import ADAM, ScaledCPUBackend
@@ -25,7 +25,6 @@ from .scaled_matrices import ScaledBackend
 _CACHED = 1 << 22  # entries up to which the direction is stored between two passes: beyond, it is made anew
 _SMALL = 1 << 12  # entries up to which all magnitudes of a matrix are kept, so that no guess can miss the quantile
 _LANES = 8  # numbers that adamw.c looks at together: it may write so many places beyond those it keeps
-_OPEN = np.int32(2**31 - 1)  # a bracket's end that nothing lies above
 
 
 class Pass(enum.IntFlag):
@@ -39,9 +38,12 @@ class Pass(enum.IntFlag):
 
 
 class Workspace(ctypes.Structure):
-    """Memory for the threads to work in."""
+    """Memory to work in, and how many entries of a matrix it is meant for."""
 
     _fields_ = (
+        ("direction", ctypes.c_void_p),
+        ("stored", ctypes.c_int64),
+        ("small", ctypes.c_int64),
         ("kept", ctypes.c_void_p),
         ("room", ctypes.c_int64),
         ("found", ctypes.c_void_p),
@@ -62,14 +64,13 @@ class Found(ctypes.Structure):
 
 JOB = np.dtype(
     [
-        *((name, "i8") for name in ("p", "m", "v", "w", "g", "n")),
-        *((name, "i4") for name in ("first", "second", "operator", "limits", "low", "high")),
+        *((name, "i8") for name in ("p", "m", "v", "g", "n")),
+        *((name, "i4") for name in ("operator", "limits", "source", "asks", "open")),
         ("threshold", "f4"),
-        ("q", "f8"),
-        ("multiple", "f8"),
+        *((name, "f8") for name in ("q", "multiple", "widest")),
         ("adam", ADAM),
-        ("quantile", "f8"),
-        ("found", "i4"),
+        *((name, "f8") for name in ("quantile", "width")),
+        *((name, "i4") for name in ("found", "first", "second", "low", "high")),
     ],
     align=True,
 )
@@ -86,20 +87,20 @@ class _Memory(threading.local):
     """Working memory that all plans of a thread share: only one of them runs at a time."""
 
     def __init__(self) -> None:
-        self.scratch = torch.empty(0, dtype=torch.float32)
-        self.kept = np.empty(0, np.int32)
+        self._direction = torch.empty(0, dtype=torch.float32)
+        self._kept = np.empty(0, np.int32)
+        self._found = (Found * 0)()
 
-    def direction(self) -> int:
-        """Return the address of room for one direction."""
-        if not self.scratch.numel():
-            self.scratch = torch.empty(_CACHED, dtype=torch.float32)
-        return self.scratch.data_ptr()
-
-    def magnitudes(self, count: int) -> NDArray[np.int32]:
-        """Return room for this many magnitudes."""
-        if self.kept.size < count:
-            self.kept = np.empty(count, np.int32)
-        return self.kept
+    def workspace(self, room: int, threads: int) -> Workspace:
+        """Return room for one direction, and for this many magnitudes of each thread."""
+        if not self._direction.numel():
+            self._direction = torch.empty(_CACHED, dtype=torch.float32)
+        if self._kept.size < room * threads:
+            self._kept = np.empty(room * threads, np.int32)
+        if len(self._found) < threads:
+            self._found = (Found * threads)()
+        kept, found = self._kept.ctypes.data, ctypes.addressof(self._found)
+        return Workspace(self._direction.data_ptr(), _CACHED, _SMALL, kept, room, found, threads)
 
 
 _MEMORY = _Memory()
@@ -116,43 +117,36 @@ class CPUBackend:
     scaled: ClassVar[type[ScaledBackend] | None] = ScaledCPUBackend
 
     def __init__(self, plan: KernelPlan):
-        self._jobs = np.zeros(len(plan.owner), JOB)
+        self._jobs = jobs = np.zeros(len(plan.owner), JOB)
         addresses = np.array([each.addresses for each in plan.bindings], np.int64).reshape(-1, 3)
         self._offset = 4 * plan.start
         for name, column in zip("pmv", addresses.T, strict=True):
-            self._jobs[name] = column[plan.owner] + self._offset
-        self._jobs["n"] = plan.size
-        self._jobs["first"] = Pass.UPDATE | Pass.MOVE
-        self._jobs["operator"][: plan.clipped] = plan.operator
-        self._jobs["limits"] = not plan.propagate
-        self._jobs["q"] = plan.q or 0.0
-        self._pattern = b""  # of the sources and guesses for which the passes are written down
-        self._stored = np.zeros(plan.clipped, bool)  # whose direction is kept between two passes
-        self._brackets = Brackets(plan.clipped)
+            jobs[name] = column[plan.owner] + self._offset
+        jobs["n"], jobs["limits"] = plan.size, not plan.propagate
+        jobs["source"] = ThresholdSource.KNOWN
+        clipped = self._clipped = jobs[: plan.clipped]
+        clipped["operator"] = plan.operator
+        if plan.q is not None:
+            clipped["asks"], clipped["q"], clipped["open"] = True, plan.q, plan.q >= OPEN
+        clipped["width"] = clipped["widest"] = WIDTH
+        sizes = clipped["n"][clipped["asks"] != 0]
+        self._largest = int(sizes.max(initial=0))  # of the matrices whose quantile is looked for
+        self._largest_small = int(sizes.max(initial=0, where=sizes <= _SMALL))
 
     def run(self, plan: KernelPlan) -> NDArray[np.float64]:
         """Do the step: see `plan.Backend`."""
-        jobs = self._jobs
+        jobs, clipped = self._jobs, self._clipped
         constants = np.array(plan.constants, ADAM)
         jobs["adam"] = constants if len(constants) == 1 else constants[plan.owner]
-        jobs["g"] = np.array([g.data_ptr() for g in plan.gradients], np.int64)[plan.owner] + self._offset
-        clipped = jobs[: plan.clipped]
+        jobs["g"] = np.array(list(map(torch.Tensor.data_ptr, plan.gradients)), np.int64)[plan.owner] + self._offset
         if plan.is_scaled:
-            _call(jobs[plan.clipped :])
+            _call("adamw_step", jobs[plan.clipped :], 0)
             return np.zeros(plan.clipped)
-        if plan.clipped:
-            clipped["threshold"], clipped["multiple"] = plan.threshold, plan.multiple
-            looks = np.zeros(plan.clipped, bool)
-            if plan.q is not None:
-                guessed, low, high = self._brackets.ends(plan.q)
-                small = clipped["n"] <= _SMALL
-                looks = small | guessed
-                clipped["low"] = np.where(small, 1, np.where(guessed, low.view(np.int32), _OPEN))  # 1: all but zeros
-                clipped["high"] = np.where(~small & guessed & np.isfinite(high), high.view(np.int32), _OPEN)
-            self._write_passes(plan, clipped, looks)
-            clipped["w"] = np.where(self._stored, _MEMORY.direction() if self._stored.any() else 0, 0)
-        _call(jobs)
-        return np.zeros(plan.clipped) if plan.q is None else self._complete(plan, clipped)
+        clipped["source"], clipped["threshold"], clipped["multiple"] = plan.source, plan.threshold, plan.multiple
+        room = max(self._largest // 4 // torch.get_num_threads(), self._largest_small) + _LANES
+        if _call("adamw_step", jobs, room):
+            self._find_missed(plan)
+        return clipped["quantile"].copy()
 
     def move(self, plan: KernelPlan, thresholds: NDArray[np.float64]) -> None:
         """Move the matrices whose threshold was awaited: see `plan.Backend`."""
@@ -161,59 +155,50 @@ class CPUBackend:
 
     def hits(self, plan: KernelPlan) -> NDArray[np.bool_]:
         """Tell which brackets held their quantile: see `plan.Backend`."""
-        return self._jobs["found"][: plan.clipped] != 0
+        return self._clipped["found"] != 0
 
     def _move(self, rows: NDArray[np.int64], thresholds: NDArray[np.float64]) -> None:
         """Move the matrices `rows` with these thresholds."""
         if not len(rows):
             return
         jobs = self._jobs[rows]
-        jobs["first"], jobs["second"], jobs["threshold"] = Pass.MOVE, 0, thresholds
-        _call(jobs)
+        jobs["first"], jobs["threshold"] = Pass.MOVE, thresholds
+        _call("adamw_pass", jobs, 0)
 
-    def _write_passes(self, plan: KernelPlan, jobs: Jobs, looks: NDArray[np.bool_]) -> None:
-        """Write down the passes of each clipped matrix; `looks` says which have a bracket to look in."""
-        pattern = plan.source.tobytes() + looks.tobytes()
-        if pattern == self._pattern:
-            return
-        self._pattern = pattern
-        known = plan.source == ThresholdSource.KNOWN
-        two = looks & (plan.source == ThresholdSource.PROPORTIONAL)
-        self._stored = stored = two & (jobs["n"] <= _CACHED)
-        first = Pass.UPDATE | np.where(looks, Pass.COLLECT, 0) | np.where(known, Pass.MOVE, 0)
-        jobs["first"] = first | np.where(stored, Pass.STORE, 0)
-        jobs["second"] = np.where(stored, Pass.LOAD | Pass.MOVE, np.where(two, Pass.MOVE, 0))
-
-    def _complete(self, plan: KernelPlan, jobs: Jobs) -> NDArray[np.float64]:
+    def _find_missed(self, plan: KernelPlan) -> None:
         """Find the quantiles that no bracket held, and move the matrices that need them."""
-        hit = jobs["found"] != 0
-        values = jobs["quantile"].copy()
-        missed = np.flatnonzero(~hit)
+        jobs = self._clipped
+        missed = np.flatnonzero(jobs["found"] == 0)
         for i in missed:
-            values[i] = _quantile_of_direction(jobs[i : i + 1])
+            jobs["quantile"][i] = _quantile_of_direction(jobs[i : i + 1])
+        jobs["width"][missed] = WIDTH
         rows = missed[plan.source[missed] == ThresholdSource.PROPORTIONAL]
-        self._move(rows, plan.multiple[rows] * values[rows])
-        self._brackets.follow(values, hit)
-        return values
+        self._move(rows, plan.multiple[rows] * jobs["quantile"][rows])
 
 
 def _quantile_of_direction(job: Jobs) -> float:
     """Return the quantile of one matrix's direction, made anew, by the plain selection."""
     direction = torch.empty(int(job["n"][0]), dtype=torch.float32)
     again = job.copy()
-    again["first"], again["second"], again["w"] = Pass.STORE, 0, direction.data_ptr()
-    _call(again)
+    again["first"] = Pass.STORE
+    _call("adamw_pass", again, 0, direction)
     return float(ranked(direction, float(job["q"][0])))
 
 
-def _call(jobs: Jobs) -> None:
+def _call(function: str, jobs: Jobs, room: int, direction: torch.Tensor | None = None) -> int:
+    """Call a function of adamw.c for these jobs and return what it does.
+
+    room        for how many magnitudes each thread has room
+    direction   where a direction goes that is kept
+    """
     if not len(jobs):
-        return
-    threads = torch.get_num_threads()
-    sizes = jobs["n"][(jobs["first"] & Pass.COLLECT) != 0]
-    room = max(int(sizes.max(initial=0)) // 4 // threads, int(sizes.max(initial=0, where=sizes <= _SMALL))) + _LANES
-    kept = _MEMORY.magnitudes(room * threads)
-    found = (Found * threads)()
-    workspace = Workspace(kept.ctypes.data, room, ctypes.addressof(found), threads)
-    if load_library().adamw(ctypes.c_void_p(jobs.ctypes.data), ctypes.c_int64(len(jobs)), ctypes.byref(workspace)):
+        return 0
+    space = _MEMORY.workspace(room, torch.get_num_threads())
+    if direction is not None:
+        space.direction = direction.data_ptr()
+    call = getattr(load_library(), function)
+    call.restype = ctypes.c_int64
+    result = int(call(ctypes.c_void_p(jobs.ctypes.data), ctypes.c_int64(len(jobs)), ctypes.byref(space)))
+    if result < 0:
         raise AssertionError(f"adamw.c lacks a kind of pass: {sorted(set(jobs['first']) | set(jobs['second']))}")
+    return result
