@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from entryclip.lab.engine.store import load_rows
+from entryclip.lab.paper.dose_response.curves import CORRUPTION_NAMES as DOSE_NAMES
+from entryclip.lab.paper.dose_response.curves import panels_of
+from entryclip.lab.paper.dose_response.study import DoseConfig
 from entryclip.lab.paper.intervals import Interval, nats
 from entryclip.lab.paper.lm_methods import METHOD_NAMES
 from entryclip.lab.paper.pretraining.savings import Curves, curves, difference
@@ -22,6 +25,8 @@ ROOT = Path(__file__).parent.parent
 CLEAN = "clean text"
 CLEAN_COMMAND = "`entryclip reproduce pretraining`"
 SPIKE_COMMAND = "`entryclip reproduce spike`"
+DOSE_COMMAND = "`entryclip reproduce dose-response`"
+DOSES = {"bits": 1e-4, "cauchy": 1e-2}  # of each corruption the dose that this page shows; docs/auto.md has them all
 _VERDICTS = {-1: "helps", 0: "no difference to be told", 1: "harms"}
 
 
@@ -43,8 +48,8 @@ class Answer:
 
 
 def answers(results: Path = ROOT / "results") -> list[Answer]:
-    """Every clip of the pretraining study and its controls on clean text, and of the spike's replay."""
-    return [*_on_clean_text(results), *_after_a_spike(results)]
+    """Every clip of the pretraining study and its controls, of the spike's replay, and under corrupted gradients."""
+    return [*_on_clean_text(results), *_after_a_spike(results), *_under_corruption(results)]
 
 
 def _on_clean_text(results: Path) -> list[Answer]:
@@ -75,12 +80,40 @@ def _after_a_spike(results: Path) -> list[Answer]:
     ]
 
 
+def _under_corruption(results: Path) -> list[Answer]:
+    """The final loss of short runs in which entries of every gradient are corrupted."""
+    config, found = DoseConfig(), []
+    tokens = f"{config.steps * config.sequences * config.length / 1e6:.2f}M"
+    panels = panels_of(load_rows(results / "dose-response"))
+    for corruption, dose in DOSES.items():
+        for panel in panels:
+            if panel.corruption != corruption:
+                continue
+            found += [
+                Answer(
+                    _corrupted(corruption),
+                    METHOD_NAMES[method],
+                    panel.against_none(method, dose),
+                    len(losses[dose]),
+                    tokens,
+                    DOSE_COMMAND,
+                )
+                for method, losses in panel.losses.items()
+                if method != panel.baseline
+            ]
+    return found
+
+
+def _corrupted(corruption: str) -> str:
+    return f"{DOSE_NAMES[corruption]} in 1 of {1 / DOSES[corruption]:,.0f} gradient entries"
+
+
 def most_important(found: Sequence[Answer]) -> list[Answer]:
-    """The README's five: smooth shrinkage on clean text and after a spike, for both optimizers, and `auto()`."""
-    random = next(each.situation for each in found if each.situation != CLEAN)
-    wanted = [(CLEAN, "post-smooth"), (CLEAN, "pre-smooth"), (random, "post-smooth"), (random, "adamw-auto")]
+    """The README's five: the paper's clip on clean text and after a spike, and `auto()` where entries are corrupted."""
+    random, bits = f"four batches of {CORRUPTION_NAMES['random']}", _corrupted("bits")
+    wanted = [(CLEAN, "post-smooth"), (CLEAN, "pre-smooth"), (random, "post-smooth")]
     by_key = {(each.situation, each.method): each for each in found}
-    return [by_key[place, METHOD_NAMES[name]] for place, name in [*wanted, (random, "pre-smooth")]]
+    return [by_key[place, METHOD_NAMES[name]] for place, name in [*wanted, (bits, "adamw-auto"), (bits, "pre-auto")]]
 
 
 def listed_answers(found: Sequence[Answer]) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from typing import Any
 from entryclip.lab.engine.files import write_text
 from entryclip.lab.engine.store import load_rows
 from entryclip.lab.engine.study import Claim
+from entryclip.lab.paper.dose_response import STUDY as DOSE_RESPONSE
 from entryclip.lab.paper.holm import holm
 from entryclip.lab.paper.intervals import paired_p
 from entryclip.lab.paper.pretraining.claims import claims
@@ -109,6 +110,12 @@ def untuned_table(rows: Sequence[Any]) -> list[dict[str, Any]]:
     return lines
 
 
+def dose_tables(rows: Sequence[Any]) -> str:
+    """List the mean final losses by dose, a table for each optimizer and corruption."""
+    found = DOSE_RESPONSE.tables(rows)
+    return "\n\n".join(f"{caption.partition(':')[0]}:\n\n{listed(lines)}" for caption, lines in found.items())
+
+
 def scale_rows(results: Path) -> list[dict[str, Any]]:
     """Load the rows of the study of scales that docs/scales.md quotes."""
     return load_rows(results / "scales")
@@ -152,6 +159,8 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "spike": lambda results: listed(
         [line for table in SPIKE.tables(load_rows(results / "spike")).values() for line in table]
     ),
+    "dose_response": lambda results: dose_tables(load_rows(results / "dose-response")),
+    "dose_claims": lambda results: listed(_listed_claims(DOSE_RESPONSE.claims(load_rows(results / "dose-response")))),
     "untuned": lambda results: listed(untuned_table(load_rows(results / "untuned"))),
 }
 

@@ -16,6 +16,7 @@ LAYOUTS = {
     "flatten, transposed": {"flatten": True, "transposed": True},
     "vectors": {"clip_vectors": True},
 }
+STAGES = ["grad", "post"]
 EPS = 100.0  # so large that the direction is the momentum, with all its tails
 
 
@@ -36,9 +37,10 @@ def gradients(shapes, steps, seed=0):
         yield found
 
 
-def trained(fused, shapes=SHAPES, steps=24, layout=(), **options):
+def trained(fused, shapes=SHAPES, steps=24, layout=(), clip=None, stage="post", **options):
     params = [torch.nn.Parameter(x) for x in next(gradients(shapes, 1, seed=1))]
-    options = {"lr": 1.0, "weight_decay": 1e-3, "eps": EPS, "post": ec.auto(), **options}
+    clips = {"post": None, stage: clip or ec.auto()}
+    options = {"lr": 1.0, "weight_decay": 1e-3, "eps": EPS, **clips, **options}
     optimizer = ec.optim.AdamW([{"params": params, **dict(layout)}], fused=fused, **options)
     go_on(optimizer, params, shapes, steps)
     return params, optimizer
@@ -52,23 +54,25 @@ def go_on(optimizer, params, shapes=SHAPES, steps=24, seed=0):
 
 
 def assert_same(plain, fused):
-    """The directions differ by rounding, so that now and then an entry falls into the next bin of a sketch."""
+    """What is clipped differs by rounding, so that now and then an entry falls into the next bin of a sketch."""
     for p, q in zip(plain[0], fused[0], strict=True):
         torch.testing.assert_close(q, p, rtol=1e-5, atol=1e-5)
         ours, theirs = fused[1].state[q], plain[1].state[p]
-        assert list(ours) == list(theirs)
-        for key in set(theirs) - {"post_sketch"}:
-            size = theirs[key].abs().max().nan_to_num(posinf=0.0) if theirs[key].numel() else 0.0
-            torch.testing.assert_close(ours[key], theirs[key], rtol=1e-5, atol=1e-6 * (1 + float(size)))
-        if "post_sketch" in theirs:
-            differs = (ours["post_sketch"] - theirs["post_sketch"]).abs().sum()
-            assert differs <= 1e-4 * theirs["post_sketch"].sum() + 2.0
+        assert set(ours) == set(theirs)
+        for key, value in theirs.items():
+            if key.endswith("_sketch"):
+                assert (ours[key] - value).abs().sum() <= 1e-4 * value.sum() + 2.0
+            else:
+                size = value.abs().max().nan_to_num(posinf=0.0) if value.numel() else 0.0
+                torch.testing.assert_close(ours[key], value, rtol=1e-5, atol=1e-6 * (1 + float(size)))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("operator", [ec.smooth_shrinkage, ec.hard_clip])
-def test_fused_equals_plain(operator, layout, monkeypatch):
-    plain = trained(False, post=ec.auto(operator), layout=layout)
+@pytest.mark.parametrize("stage", STAGES)
+def test_fused_equals_plain(stage, operator, layout, monkeypatch):
+    options = {"clip": ec.auto(operator), "stage": stage, "layout": layout, "maximize": "transposed" in layout}
+    plain = trained(False, **options)
     original = Auto.clip
 
     def only_for_empty_matrices(rule, x, operator, state):
@@ -76,26 +80,28 @@ def test_fused_equals_plain(operator, layout, monkeypatch):
         return original(rule, x, operator, state)
 
     monkeypatch.setattr(Auto, "clip", only_for_empty_matrices)
-    assert_same(plain, trained(True, post=ec.auto(operator), layout=layout))
+    assert_same(plain, trained(True, **options))
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
-def test_blocks_and_any_number_of_threads(threads):
+@pytest.mark.parametrize("stage", STAGES)
+def test_blocks_and_any_number_of_threads(stage, threads):
     shapes, before = [(3 * 64, 640)], torch.get_num_threads()
-    plain = trained(False, shapes, layout={"blocks": 3})
+    plain = trained(False, shapes, layout={"blocks": 3}, stage=stage)
     torch.set_num_threads(threads)
     try:
-        assert_same(plain, trained(True, shapes, layout={"blocks": 3}))
+        assert_same(plain, trained(True, shapes, layout={"blocks": 3}, stage=stage))
     finally:
         torch.set_num_threads(before)
 
 
 def test_it_clips_and_guards():
     """The gradients above reach all that is compared: matrices that are clipped and matrices that are guarded."""
-    params, optimizer = trained(True)
-    for p in params[:3]:
-        sketch = optimizer.state[p]["post_sketch"]
-        assert Auto().decide(sketch, ec.smooth_shrinkage, p.shape[-2:]).clips.all()
+    for stage in STAGES:
+        params, optimizer = trained(True, stage=stage)
+        for p in params[:3]:
+            sketch = optimizer.state[p][f"{stage}_sketch"]
+            assert Auto().decide(sketch, ec.smooth_shrinkage, p.shape[-2:]).clips.all()
     gaussian = torch.nn.Parameter(torch.zeros(80, 90))
     optimizer = ec.optim.AdamW([gaussian], lr=1.0, weight_decay=0.0, betas=(0.0, 0.0), fused=True, post=ec.auto())
     gaussian.grad = torch.randn(80, 90, generator=torch.Generator().manual_seed(0))
@@ -105,10 +111,11 @@ def test_it_clips_and_guards():
 
 @pytest.mark.parametrize("policy", ["propagate", "skip"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_broken_gradient_arrives_as_in_the_plain_step(value, policy):
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_broken_gradient_arrives_as_in_the_plain_step(stage, value, policy):
     found = []
     for fused in (False, True):
-        params, optimizer = trained(fused, [(80, 90)], 5, nonfinite=policy)
+        params, optimizer = trained(fused, [(80, 90)], 5, nonfinite=policy, stage=stage)
         params[0].grad = torch.ones(80, 90)
         params[0].grad[3, 5] = value
         optimizer.step()
@@ -116,10 +123,12 @@ def test_a_broken_gradient_arrives_as_in_the_plain_step(value, policy):
     assert torch.equal(*found)
 
 
-def test_copies_and_checkpoints_go_on():
-    params, optimizer = trained(True)
+@pytest.mark.parametrize("stage", STAGES)
+def test_copies_and_checkpoints_go_on(stage):
+    params, optimizer = trained(True, stage=stage)
     _, other = copy.deepcopy((params, optimizer))
-    plain = ec.optim.AdamW([torch.nn.Parameter(p.detach().clone()) for p in params], post=ec.auto())
+    clips = {"post": None, stage: ec.auto()}
+    plain = ec.optim.AdamW([torch.nn.Parameter(p.detach().clone()) for p in params], **clips)
     plain.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     for group in plain.param_groups:
         group["fused"] = False
@@ -135,6 +144,19 @@ def test_a_rule_made_from_auto_takes_the_plain_step():
         def clip(self, x, operator, state):
             return x, state
 
-    params, _ = trained(True, [(80, 90)], 3, post=ec.Clip(ec.hard_clip, Never()))
+    params, _ = trained(True, [(80, 90)], 3, clip=ec.Clip(ec.hard_clip, Never()))
     unclipped = trained(True, [(80, 90)], 3, post=None)
     torch.testing.assert_close(params[0], unclipped[0][0])
+
+
+def test_half_gradients_with_fp32_state():
+    """The kernel reads fp32: gradients in half precision are widened for it, as on the plain path."""
+    found = []
+    for fused in (False, True):
+        p = torch.nn.Parameter(torch.zeros(80, 90, dtype=torch.bfloat16))
+        optimizer = ec.optim.AdamW([p], fp32_state=True, fused=fused, eps=EPS, post=None, grad=ec.auto())
+        for (g,) in gradients([(80, 90)], 8):
+            p.grad = g.bfloat16()
+            optimizer.step()
+        found.append(optimizer.state[p]["master"])
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-8)

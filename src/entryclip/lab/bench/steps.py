@@ -23,8 +23,16 @@ SHAPES = ((3, 768, 768), (768, 768), (3072, 768), (768, 3072))
 RUNNING = Clip(smooth_shrinkage, Running(Quantile(0.995), beta=0.9))
 FIXED = Clip(smooth_shrinkage, Fixed(1.0))
 # Bytes that a fused step reads and writes per fp32 parameter: g, m, v, p in and m, v, p out; with an exact quantile the
-# direction is needed twice.
-_BYTES = {"torch fused": 28, "smooth(.995)": 36, "Running": 28, "Fixed": 28, "auto()": 36, "no clip": 28}
+# direction is needed twice, with auto() that or the gradient.
+_BYTES = {
+    "torch fused": 28,
+    "smooth(.995)": 36,
+    "Running": 28,
+    "Fixed": 28,
+    "auto()": 36,
+    "auto() of the gradient": 32,
+    "no clip": 28,
+}
 _COUNT = LAYERS * sum(math.prod(shape) for shape in SHAPES)
 
 Maker = Callable[[Any], torch.optim.Optimizer]
@@ -34,6 +42,7 @@ FUSED: dict[str, Maker] = {
     "Running": lambda p: AdamW(p, fused=True, post=RUNNING),
     "Fixed": lambda p: AdamW(p, fused=True, post=FIXED),
     "auto()": lambda p: AdamW(p, fused=True, post=auto()),
+    "auto() of the gradient": lambda p: AdamW(p, fused=True, post=None, grad=auto()),
     "no clip": lambda p: AdamW(p, fused=True, post=None),
 }
 PLAIN: dict[str, Maker] = {
@@ -46,7 +55,14 @@ MUON: dict[str, Maker] = {
     "smooth(.99)": lambda p: Muon(p, pre=smooth(0.99), fused=True),
 }
 # What our fused and plain steps should take at most, in units of torch's.
-FUSED_LIMITS = {"smooth(.995)": 2.0, "Running": 1.6, "Fixed": 1.3, "auto()": 2.5, "no clip": 1.3}
+FUSED_LIMITS = {
+    "smooth(.995)": 2.0,
+    "Running": 1.6,
+    "Fixed": 1.3,
+    "auto()": 2.5,
+    "auto() of the gradient": 2.3,
+    "no clip": 1.3,
+}
 PLAIN_LIMIT = 2.0
 MUON_LIMIT = 1.1
 HOST_LIMIT = 4.0

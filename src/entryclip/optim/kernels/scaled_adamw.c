@@ -1,12 +1,13 @@
 /* AdamW with a clip whose thresholds follow the scales of rows and columns: `Auto`, auto_threshold.py. scaled_cpu.py
    declares the same structure. A step makes three calls, with the host in between, which works on rows and columns:
 
-     scan     take the gradients into the moments; sum the logarithms of |u| by row and by column
-     sketch   count the sizes of some entries of u in the unit of their scales
-     move     p <- decay p - lr clip(u), at the threshold times the scales of its entry
+     scan     sum the logarithms of |x| by row and by column
+     sketch   count the sizes of some entries of x in the unit of their scales
+     move     clip x, at the threshold times the scales of its entry, and move the weights
 
-   u = m / (a sqrt(v) + b) is made anew in each. The logarithm is the bit pattern of |u|: sums of integers are the same in
-   every order. Threads have rows of their own. */
+   What is clipped, x, is the direction u = m / (a sqrt(v) + b), made anew in each call, or the gradient itself, which is
+   taken into the moments in `scan` or in `move`. The logarithm is the bit pattern of |x|: sums of integers are the same
+   in every order. Threads have rows of their own. */
 
 #include "adam.h"
 #include <stdlib.h>
@@ -19,16 +20,17 @@ typedef struct {
     float *p, *m, *v;
     const float *g;
     int64_t rows, columns;
-    int64_t *row_sums, *column_sums;   /* of bit patterns, where u is not 0 */
+    int64_t *row_sums, *column_sums;   /* of bit patterns, where x is not 0 */
     int64_t *row_counts, *column_counts; /* of entries that are not 0 */
     const float *row_scales, *column_scales;
     float *sketch;              /* BINS counts */
     int64_t look_from, look_by; /* the sketch takes every so many rows (by_columns: columns), beginning with this one */
     int64_t look_count;         /* how many of them */
     int32_t by_columns;
+    int32_t of_gradient;        /* whether x is the gradient */
     int32_t ceiling;            /* the bit pattern that larger ones count as, at most that of inf */
     int32_t operator;           /* SMOOTH, or HARD for the guard too */
-    int32_t limits;             /* whether an infinite u takes the operator's limit; else it comes out NaN */
+    int32_t limits;             /* whether an infinite x takes the operator's limit; else it comes out NaN */
     float threshold, slope;
     Adam adam;
 } Job;
@@ -38,7 +40,9 @@ static int threads_for(const Job *job, int threads) {
     return threads < job->rows ? threads : (int)job->rows;
 }
 
-static void scan_row(const Job *job, int64_t row, int32_t *restrict bits, int64_t *restrict sums, int64_t *restrict zeros) {
+INLINE void scan_row(
+    int of_gradient, const Job *job, int64_t row, int32_t *restrict bits, int64_t *restrict sums, int64_t *restrict zeros
+) {
     const Adam adam = job->adam;
     const int64_t at = row * job->columns, columns = job->columns;
     float *restrict m = job->m + at, *restrict v = job->v + at;
@@ -47,8 +51,8 @@ static void scan_row(const Job *job, int64_t row, int32_t *restrict bits, int64_
     int32_t least = INT32_MAX;
     int64_t sum = 0, missing = 0;
     for (int64_t j = 0; j < columns; j++) {
-        advance(&adam, g[j], m + j, v + j);
-        int32_t each = magnitude(direction(&adam, m[j], v[j]));
+        if (!of_gradient) advance(&adam, g[j], m + j, v + j);
+        int32_t each = magnitude(of_gradient ? g[j] : direction(&adam, m[j], v[j]));
         bits[j] = each = each < ceiling ? each : ceiling;
         least = each < least ? each : least;
     }
@@ -76,8 +80,10 @@ int scan(Job *jobs, int64_t count, int32_t most_threads) {
 #pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
             for (int t = 0; t < threads; t++) {
                 int64_t *own = sums + 2 * columns * t;
-                for (int64_t i = job->rows * t / threads; i < job->rows * (t + 1) / threads; i++)
-                    scan_row(job, i, bits + columns * t, own, own + columns);
+                for (int64_t i = job->rows * t / threads; i < job->rows * (t + 1) / threads; i++) {
+                    if (job->of_gradient) scan_row(1, job, i, bits + columns * t, own, own + columns);
+                    else scan_row(0, job, i, bits + columns * t, own, own + columns);
+                }
             }
             for (int64_t j = 0; j < columns; j++) {
                 job->column_sums[j] = 0, job->column_counts[j] = job->rows;
@@ -95,14 +101,17 @@ int scan(Job *jobs, int64_t count, int32_t most_threads) {
     return 1;
 }
 
-/* The bins of `count` entries of u, `by` places apart; BINS for one that is 0. The bins are found before any is counted, so
-   that finding them becomes vector code. */
+/* The bins of `count` entries of x from `at` on, `by` places apart; BINS for one that is 0. The bins are found before any
+   is counted, so that finding them becomes vector code. */
 INLINE void find_bins(
-    const Adam *adam, const float *restrict m, const float *restrict v, int64_t by, const float *restrict scales,
-    float scale, int count, int32_t *restrict bins
+    int of_gradient, const Job *job, int64_t at, int64_t by, const float *restrict scales, float scale, int count,
+    int32_t *restrict bins
 ) {
+    const Adam adam = job->adam;
+    const float *restrict m = job->m + at, *restrict v = job->v + at, *restrict g = job->g + at;
     for (int j = 0; j < count; j++) {
-        int32_t bits = magnitude(direction(adam, m[j * by], v[j * by]) / (scale * scales[j]));
+        float x = of_gradient ? g[j * by] : direction(&adam, m[j * by], v[j * by]);
+        int32_t bits = magnitude(x / (scale * scales[j]));
         int32_t bin = ((bits < INFINITE ? bits : INFINITE) >> SHIFT) - FIRST;
         bin = bin < 0 ? 0 : bin < BINS ? bin : BINS - 1;
         bins[j] = bits ? bin : BINS;
@@ -119,9 +128,9 @@ static void sketch_one(const Job *job) {
         float scale = (job->by_columns ? job->column_scales : job->row_scales)[line];
         for (int64_t j = 0; j < along; j += PIECE) {
             int count = along - j < PIECE ? (int)(along - j) : PIECE;
-            const float *m = job->m + at + j * by, *v = job->v + at + j * by;
-            if (by == 1) find_bins(&job->adam, m, v, 1, scales + j, scale, count, bins);
-            else find_bins(&job->adam, m, v, by, scales + j, scale, count, bins);
+            if (by == 1 && job->of_gradient) find_bins(1, job, at + j, 1, scales + j, scale, count, bins);
+            else if (by == 1) find_bins(0, job, at + j, 1, scales + j, scale, count, bins);
+            else find_bins(job->of_gradient, job, at + j * by, by, scales + j, scale, count, bins);
             for (int i = 0; i < count; i++) counts[bins[i]]++;
         }
     }
@@ -133,32 +142,43 @@ void sketch(Job *jobs, int64_t count, int32_t threads) {
     for (int64_t i = 0; i < count; i++) sketch_one(jobs + i);
 }
 
-/* u after the operator, at a threshold that is the product of its row's and its column's part: for smooth shrinkage these
+/* x after the operator, at a threshold that is the product of its row's and its column's part: for smooth shrinkage these
    are one over the threshold, times log2(e). */
-INLINE float clip(int operator, int limits, float u, float row, float column) {
+INLINE float clip(int operator, int limits, float x, float row, float column) {
     float at = row * column;
     if (operator == SMOOTH) {
-        float size = u < 0 ? -u : u, kept = exp2_minus(size, at);
-        if (limits) return size * at >= 124.0f ? 0.0f : u * kept;
-        return u * (size * at < 124.0f ? kept : 0.0f); /* inf * 0 is NaN */
+        float size = x < 0 ? -x : x, kept = exp2_minus(size, at);
+        if (limits) return size * at >= 124.0f ? 0.0f : x * kept;
+        return x * (size * at < 124.0f ? kept : 0.0f); /* inf * 0 is NaN */
     }
-    float y = u > at ? at : u;
-    y = u < -at ? -at : y;
-    return limits ? y : y + 0.0f * u;
+    float y = x > at ? at : x;
+    y = x < -at ? -at : y;
+    return limits ? y : y + 0.0f * x;
 }
 
-INLINE void move_row(int operator, int limits, const Job *job, int64_t row, const float *restrict by_column) {
+INLINE void move_row(
+    int of_gradient, int operator, int limits, const Job *job, int64_t row, const float *restrict by_column
+) {
     const Adam adam = job->adam;
     const int64_t at = row * job->columns, columns = job->columns;
-    float *restrict p = job->p + at;
-    const float *restrict m = job->m + at, *restrict v = job->v + at;
+    float *restrict p = job->p + at, *restrict m = job->m + at, *restrict v = job->v + at;
+    const float *restrict g = job->g + at;
     const float c = job->threshold * job->row_scales[row], by_row = operator == SMOOTH ? LOG2_E / c : c;
-    const float lr = adam.lr / job->slope;
+    const float slope = job->slope, lr = adam.lr / slope;
     for (int64_t j = 0; j < columns; j++) {
-        float u = direction(&adam, m[j], v[j]);
-        p[j] = adam.decay * p[j] - lr * clip(operator, limits, u, by_row, by_column[j]);
+        if (of_gradient) {
+            advance(&adam, clip(operator, limits, g[j], by_row, by_column[j]) / slope, m + j, v + j);
+            p[j] = adam.decay * p[j] - adam.lr * direction(&adam, m[j], v[j]);
+        } else {
+            float u = direction(&adam, m[j], v[j]);
+            p[j] = adam.decay * p[j] - lr * clip(operator, limits, u, by_row, by_column[j]);
+        }
     }
 }
+
+#define EACH_LIMIT(of_gradient, operator) \
+    if (job->limits) move_row(of_gradient, operator, 1, job, i, by_column); \
+    else move_row(of_gradient, operator, 0, job, i, by_column)
 
 /* Returns whether there was memory enough. */
 int move(Job *jobs, int64_t count, int32_t most_threads) {
@@ -171,10 +191,15 @@ int move(Job *jobs, int64_t count, int32_t most_threads) {
 #pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
         for (int t = 0; t < threads; t++)
             for (int64_t i = job->rows * t / threads; i < job->rows * (t + 1) / threads; i++) {
-                if (job->operator == SMOOTH && job->limits) move_row(SMOOTH, 1, job, i, by_column);
-                else if (job->operator == SMOOTH) move_row(SMOOTH, 0, job, i, by_column);
-                else if (job->limits) move_row(HARD, 1, job, i, by_column);
-                else move_row(HARD, 0, job, i, by_column);
+                if (job->of_gradient && job->operator == SMOOTH) {
+                    EACH_LIMIT(1, SMOOTH);
+                } else if (job->of_gradient) {
+                    EACH_LIMIT(1, HARD);
+                } else if (job->operator == SMOOTH) {
+                    EACH_LIMIT(0, SMOOTH);
+                } else {
+                    EACH_LIMIT(0, HARD);
+                }
             }
         free(by_column);
     }

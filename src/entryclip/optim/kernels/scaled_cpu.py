@@ -22,7 +22,7 @@ SCALED_JOB = np.dtype(
     [
         *((name, "i8") for name in ("p", "m", "v", "g", "rows", "columns", *_ARRAYS, "sketch")),
         *((name, "i8") for name in ("look_from", "look_by", "look_count")),
-        *((name, "i4") for name in ("by_columns", "ceiling", "operator", "limits")),
+        *((name, "i4") for name in ("by_columns", "of_gradient", "ceiling", "operator", "limits")),
         ("threshold", "f4"),
         ("slope", "f4"),
         ("adam", ADAM),
@@ -44,7 +44,7 @@ class ScaledCPUBackend:
     plain path.
     """
 
-    stages: ClassVar[frozenset[str]] = frozenset({"post"})
+    stages: ClassVar[frozenset[str]] = frozenset({"post", "grad"})
 
     def __init__(self, plan: KernelPlan, backend: Backend):
         assert plan.scaled is not None
@@ -56,6 +56,7 @@ class ScaledCPUBackend:
         for name, column in zip("pmv", addresses.T, strict=True):
             jobs[name] = column[self._owner] + self._offset
         jobs["limits"], jobs["by_columns"] = not plan.propagate, transposed
+        jobs["of_gradient"] = plan.scaled.of_gradient
         own, other = ("column", "row") if transposed else ("row", "column")
         self._shapes = by_shape(plan.scaled)
         for matrices in self._shapes:
@@ -91,7 +92,7 @@ class ScaledCPUBackend:
         self._check(_library().move(*self._arguments(), torch.get_num_threads()))
 
     def _scan(self, plan: KernelPlan, ceilings: NDArray[np.int32]) -> None:
-        """Take the gradients into the moments, and write the sums and counts of all matrices."""
+        """Write the sums and counts of all matrices; if directions are clipped, the moments take the gradients in."""
         jobs = self._jobs
         constants = np.array(plan.constants, ADAM)
         jobs["adam"] = constants if len(constants) == 1 else constants[self._owner]
