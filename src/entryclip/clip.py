@@ -136,7 +136,7 @@ def hard(q: float, *, preserve_rms: bool = False) -> Clip:
 
 
 def auto(operator: Callable[[Array, Any], Array] = smooth_shrinkage) -> Clip:
-    """Return a clip that decides by itself whether to act and where: see `Auto`.
+    """Return a clip that decides by itself whether to act and where: see `Auto`. On AdamW: `grad=auto(), post=None`.
 
     >>> auto(), auto(hard_clip)
     (smooth_shrinkage(auto), hard_clip(auto))

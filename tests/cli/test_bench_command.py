@@ -15,12 +15,12 @@ def test_proofs_hold_here_and_are_saved(tmp_path, capsys):
     file = tmp_path / "bench.json"
     assert main(["bench", "--quick", "--json", str(file)]) == 0
     saved = json.loads(file.read_text())
-    assert [(proof["held"], proof["skipped"]) for proof in saved["proofs"]] == [*[(True, False)] * 7, (True, True)]
+    assert [(proof["held"], proof["skipped"]) for proof in saved["proofs"]] == [*[(True, False)] * 9, (True, True)]
     assert saved["proofs"][-1]["detail"] == "skipped: there are no CUDA graphs on a cpu"
     assert saved["rows"] == []
     last = capsys.readouterr().out.strip().splitlines()[-1]
     assert last.startswith("entryclip ")
-    assert "7 of 7 proofs hold; no times" in last
+    assert "9 of 9 proofs hold; no times" in last
 
 
 def test_a_wrong_quantile_is_found(monkeypatch):
@@ -43,6 +43,7 @@ def test_a_wrong_step_is_found(monkeypatch):
     monkeypatch.setattr(proofs, "AdamW", wrong)
     assert proofs.steps_equal("cpu", "plain", fused=False).held
     assert not proofs.steps_equal("cpu", "fused", fused=True).held
+    assert not proofs.auto_agrees("cpu", "fused", fused=True).held
 
 
 def test_a_gpu_that_is_not_there(capsys):

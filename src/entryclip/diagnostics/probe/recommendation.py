@@ -73,7 +73,7 @@ class ClipStage(StrEnum):
     """Where to clip."""
 
     MICROBATCH = "microbatch"  # each microbatch before the mean over them: `optim.ClippedMean`
-    PRE = "pre"  # the averaged gradient: Muon's `pre`, AdamW's `post`
+    PRE = "pre"  # the averaged gradient: Muon's `pre`, AdamW's `grad` or the paper's `post`
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ _BYTES = {
     "smooth(.995)": 36,
     "Running": 28,
     "Fixed": 28,
-    "auto()": 36,
+    "auto() of the update": 36,
     "auto() of the gradient": 32,
     "no clip": 28,
 }
@@ -41,7 +41,7 @@ FUSED: dict[str, Maker] = {
     "smooth(.995)": lambda p: AdamW(p, fused=True),
     "Running": lambda p: AdamW(p, fused=True, post=RUNNING),
     "Fixed": lambda p: AdamW(p, fused=True, post=FIXED),
-    "auto()": lambda p: AdamW(p, fused=True, post=auto()),
+    "auto() of the update": lambda p: AdamW(p, fused=True, post=auto()),
     "auto() of the gradient": lambda p: AdamW(p, fused=True, post=None, grad=auto()),
     "no clip": lambda p: AdamW(p, fused=True, post=None),
 }
@@ -59,7 +59,7 @@ FUSED_LIMITS = {
     "smooth(.995)": 2.0,
     "Running": 1.6,
     "Fixed": 1.3,
-    "auto()": 2.5,
+    "auto() of the update": 2.5,
     "auto() of the gradient": 2.3,
     "no clip": 1.3,
 }
