@@ -204,6 +204,21 @@ def test_every_number_of_threads():
     assert torch.equal(results[0], results[2])
 
 
+@pytest.mark.parametrize("q", [0.5, 0.995])
+def test_many_threads_find_the_quantile_of_a_matrix_that_one_of_them_walks(q):
+    """That thread has the room of all of them: else there would be a miss, and further passes, in every step."""
+    before, p = torch.get_num_threads(), torch.nn.Parameter(torch.zeros(128, 128))
+    optimizer, g = ec.optim.AdamW([p], fused=True, post=ec.smooth(q)), torch.Generator().manual_seed(0)
+    torch.set_num_threads(64)
+    try:
+        for _ in range(15):
+            p.grad = torch.randn(128, 128, generator=g)
+            optimizer.step()
+    finally:
+        torch.set_num_threads(before)
+    assert optimizer._fused[0].hit_share() == 1.0
+
+
 def test_portable_code_gives_the_same(tmp_path):
     """Without AVX, and without OpenMP, as on another processor or compiler."""
     script = (

@@ -7,6 +7,7 @@ import torch
 
 import entryclip as ec
 from entryclip.auto_threshold import Auto
+from entryclip.optim.methods import adamw
 
 SHAPES = [(300, 320), (3, 80, 90), (90, 90), (4, 6, 5), (7, 5), (1, 1), (33,), (), (0, 4)]
 LAYOUTS = {
@@ -160,3 +161,31 @@ def test_half_gradients_with_fp32_state():
             optimizer.step()
         found.append(optimizer.state[p]["master"])
     torch.testing.assert_close(*found, rtol=1e-5, atol=1e-8)
+
+
+def test_zeros_where_scales_underflow():
+    """A threshold of 0, the product of a tiny row's and a tiny column's scale, leaves an entry of 0 what it is."""
+    found = []
+    for fused in (False, True):
+        g, p = torch.Generator().manual_seed(0), torch.nn.Parameter(torch.zeros(128, 128))
+        optimizer = ec.optim.AdamW([p], fused=fused, post=None, grad=ec.auto(), nonfinite="skip")
+        for _ in range(2):
+            p.grad = torch.randn(128, 128, generator=g) * torch.randn(128, 128, generator=g).mul(2).exp() * 1e-3
+            p.grad[:16] *= 1e-20
+            p.grad[:, :16] *= 1e-20
+            optimizer.step()
+        found.append(p.detach())
+    assert (p.grad[:16, :16] == 0).any()
+    assert found[1].isfinite().all()
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-6)
+
+
+def test_the_kernel_is_compiled_before_the_first_step(monkeypatch):
+    """A compiler that fails must not leave a step half done."""
+
+    def fails():
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(adamw, "load_scaled_library", fails)
+    with pytest.raises(RuntimeError, match="no compiler"):
+        ec.optim.AdamW([torch.nn.Parameter(torch.zeros(8, 8))], fused=True, post=None, grad=ec.auto())

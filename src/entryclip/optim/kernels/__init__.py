@@ -9,6 +9,7 @@ matrix_rows.py   where the matrices of a parameter lie in memory, also in a loca
 device_constants.py, captured_upload.py   what a step in a CUDA graph computes and copies on the device
 backends.py  the backend of each type of device, imported at first use
 cpu.py       the backend for a CPU: adamw.c, its structures and passes
+host_jobs.py     what the jobs of both kernels on a CPU have in common
 scaled_matrices.py   matrices whose clip follows the scales of rows and columns, and what a backend does for them
 scaled_cpu.py, host_scales.py   the same on a CPU: scaled_adamw.c, and what the host works out between its passes
 compiler.py  compiles adamw.c at first use and keeps the library

@@ -39,14 +39,16 @@ typedef struct {
     int32_t asks;      /* whether the quantile at level q of the non-zero |u| is wanted */
     int32_t open;      /* whether the bracket has no upper end */
     float threshold;   /* where it is known */
-    double q, multiple; /* where it is proportional: `multiple` times the quantile */
+    double q;
+    double multiple;   /* where the threshold is proportional: so many times the quantile */
     double widest;     /* the half width of a bracket around a quantile of which nothing is known but its last value */
     Adam adam;
     /* Kept from step to step. */
     double quantile;      /* the last one */
     double width;         /* of the bracket around it, to either side, relative to it */
-    int32_t found;        /* whether it was in the bracket; if not, the second pass was not made */
-    int32_t first, second; /* the kinds of pass that were made; second: 0 for none */
+    /* Written anew in each step. */
+    int32_t found;         /* whether the quantile was in the bracket; if not, the second pass was not made */
+    int32_t first, second; /* the kinds of pass; second: 0 for none */
     int32_t low, high;     /* the ends of the bracket, as bit patterns */
 } Job;
 
@@ -344,7 +346,7 @@ static void follow(Job *job, double before) {
 
 static Workspace space_for(const Job *job, const Workspace *shared) {
     Workspace space = *shared;
-    if (job->n < PARALLEL) space.threads = 1;
+    if (job->n < PARALLEL) space.room *= space.threads, space.threads = 1;
     return space;
 }
 

@@ -1,7 +1,7 @@
 """The backend for a CPU: adamw.c, the structures it is called with, and its kinds of pass.
 
-Everything that has a counterpart in adamw.c stands here: `Pass` and `JOB` follow its enum and its struct `Job`,
-`Workspace` its struct of the same name.
+`Pass` and `JOB` follow the enum of passes in adamw.c and its struct `Job`, `Workspace` and `Found` the structs of the
+same names. The operators and the sources of thresholds are those of plan.py.
 """
 
 import ctypes
@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from ...quantiles.selection import OPEN, WIDTH
 from ...thresholds import ranked
 from .compiler import library
+from .host_jobs import ADAM, Jobs, point_at_parameters, set_step
 from .plan import DirectionKind, KernelPlan, ThresholdSource
-from .scaled_cpu import ADAM, ScaledCPUBackend
+from .scaled_cpu import ScaledCPUBackend
 from .scaled_matrices import ScaledBackend
 
 _CACHED = 1 << 22  # entries up to which the direction is stored between two passes: beyond, it is made anew
@@ -74,7 +75,6 @@ JOB = np.dtype(
     ],
     align=True,
 )
-Jobs = NDArray[np.void]
 
 
 @functools.cache
@@ -118,10 +118,7 @@ class CPUBackend:
 
     def __init__(self, plan: KernelPlan):
         self._jobs = jobs = np.zeros(len(plan.owner), JOB)
-        addresses = np.array([each.addresses for each in plan.bindings], np.int64).reshape(-1, 3)
-        self._offset = 4 * plan.start
-        for name, column in zip("pmv", addresses.T, strict=True):
-            jobs[name] = column[plan.owner] + self._offset
+        point_at_parameters(jobs, plan)
         jobs["n"], jobs["limits"] = plan.size, not plan.propagate
         jobs["source"] = ThresholdSource.KNOWN
         clipped = self._clipped = jobs[: plan.clipped]
@@ -136,9 +133,7 @@ class CPUBackend:
     def run(self, plan: KernelPlan) -> NDArray[np.float64]:
         """Do the step: see `plan.Backend`."""
         jobs, clipped = self._jobs, self._clipped
-        constants = np.array(plan.constants, ADAM)
-        jobs["adam"] = constants if len(constants) == 1 else constants[plan.owner]
-        jobs["g"] = np.array(list(map(torch.Tensor.data_ptr, plan.gradients)), np.int64)[plan.owner] + self._offset
+        set_step(jobs, plan)
         if plan.is_scaled:
             _call("adamw_step", jobs[plan.clipped :], 0)
             return np.zeros(plan.clipped)

@@ -148,7 +148,7 @@ INLINE float clip(int operator, int limits, float x, float row, float column) {
     float at = row * column;
     if (operator == SMOOTH) {
         float size = x < 0 ? -x : x, kept = exp2_minus(size, at);
-        if (limits) return size * at >= 124.0f ? 0.0f : x * kept;
+        if (limits) return size == 0 || size * at >= 124.0f ? 0.0f : x * kept; /* 0 * inf, where scales underflow, is NaN */
         return x * (size * at < 124.0f ? kept : 0.0f); /* inf * 0 is NaN */
     }
     float y = x > at ? at : x;

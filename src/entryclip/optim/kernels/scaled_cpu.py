@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from ...auto_threshold import expected
 from ...log_scales import ceiling_bits
 from .compiler import library
+from .host_jobs import ADAM, point_at_parameters, set_step
 from .host_scales import by_shape
-from .plan import OPERATORS, AdamConstants, Backend, KernelPlan, Operator
+from .plan import OPERATORS, Backend, KernelPlan, Operator
 
-ADAM = np.dtype([(name, "f4") for name in AdamConstants._fields])  # the struct Adam of adam.h
 _ARRAYS = ("row_sums", "column_sums", "row_counts", "column_counts", "row_scales", "column_scales")
 SCALED_JOB = np.dtype(
     [
@@ -29,11 +29,11 @@ SCALED_JOB = np.dtype(
     ],
     align=True,
 )
-Jobs = NDArray[np.void]
 
 
 @functools.cache
-def _library() -> ctypes.CDLL:
+def load_scaled_library() -> ctypes.CDLL:
+    """Return the compiled kernel; the first call on a machine compiles it, which takes a second or two."""
     return library(Path(__file__).with_name("scaled_adamw.c"))
 
 
@@ -50,11 +50,8 @@ class ScaledCPUBackend:
         assert plan.scaled is not None
         self._scaled, transposed = plan.scaled, plan.scaled.transposed
         self._jobs = jobs = np.zeros(plan.clipped, SCALED_JOB)
-        self._owner, start = plan.owner[: plan.clipped], plan.start[: plan.clipped]
-        self._offset = 4 * start
-        addresses = np.array([each.addresses for each in plan.bindings], np.int64).reshape(-1, 3)
-        for name, column in zip("pmv", addresses.T, strict=True):
-            jobs[name] = column[self._owner] + self._offset
+        self._owner = plan.owner[: plan.clipped]
+        point_at_parameters(jobs, plan)
         jobs["limits"], jobs["by_columns"] = not plan.propagate, transposed
         jobs["of_gradient"] = plan.scaled.of_gradient
         own, other = ("column", "row") if transposed else ("row", "column")
@@ -76,7 +73,7 @@ class ScaledCPUBackend:
         self._scan(plan, ceiling_bits(ceiling).reshape(-1))
         scales = [matrices.set_scales(variance[matrices.index]) for matrices in self._shapes]
         jobs["look_from"] = memory["looks"].astype(np.int64)[self._owner] % jobs["look_by"]
-        _library().sketch(*self._arguments(), torch.get_num_threads())
+        load_scaled_library().sketch(*self._arguments(), torch.get_num_threads())
         jobs["operator"] = int(Operator.HARD)
         used = np.zeros(len(memory["looks"]), bool)
         for matrices, found in zip(self._shapes, scales, strict=True):
@@ -89,16 +86,13 @@ class ScaledCPUBackend:
             memory["sketch"][at], memory["level"][at] = after["sketch"], after["level"]
             used[self._owner[at[found.count.reshape(-1) > 0]]] = True
         memory["looks"] += used
-        self._check(_library().move(*self._arguments(), torch.get_num_threads()))
+        self._check(load_scaled_library().move(*self._arguments(), torch.get_num_threads()))
 
     def _scan(self, plan: KernelPlan, ceilings: NDArray[np.int32]) -> None:
         """Write the sums and counts of all matrices; if directions are clipped, the moments take the gradients in."""
-        jobs = self._jobs
-        constants = np.array(plan.constants, ADAM)
-        jobs["adam"] = constants if len(constants) == 1 else constants[self._owner]
-        jobs["g"] = np.array([g.data_ptr() for g in plan.gradients], np.int64)[self._owner] + self._offset
-        jobs["ceiling"] = ceilings
-        self._check(_library().scan(*self._arguments(), torch.get_num_threads()))
+        set_step(self._jobs, plan)
+        self._jobs["ceiling"] = ceilings
+        self._check(load_scaled_library().scan(*self._arguments(), torch.get_num_threads()))
 
     def _arguments(self) -> tuple[ctypes.c_void_p, ctypes.c_int64]:
         return ctypes.c_void_p(self._jobs.ctypes.data), ctypes.c_int64(len(self._jobs))

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ...arrays import on_device
+from ...auto_threshold import Auto
 from ...clip import Clip, smooth
 from ..bias_correction import bias_corrections
 from ..capture import count_steps_, place_counter_
@@ -17,6 +18,7 @@ from ..kernels.adamw import FusedAdamW
 from ..kernels.backends import load_backends
 from ..kernels.cpu import load_library
 from ..kernels.plan import FusedStep
+from ..kernels.scaled_cpu import load_scaled_library
 from ..staged import Staged
 from .method import Method, chosen, defaults_of, register
 
@@ -41,6 +43,8 @@ class AdamWMethod(Method):
         if group["fused"]:
             if any(p.is_cpu for p in group["params"]):
                 load_library()  # compiles here, not in the first step, and says so where there is no compiler
+                if any(clip is not None and type(clip.rule) is Auto for clip in (group["grad"], group["post"])):
+                    load_scaled_library()
             load_backends(group["params"])
 
     def follow_momentum_(self, group: Group) -> None:
