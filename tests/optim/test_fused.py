@@ -532,10 +532,8 @@ def test_a_kernel_that_is_left_out_for_a_step_comes_back():
             w.grad = torch.randn(8, 8, generator=g)
             if step == 2:
                 w.grad = w.grad.t()
-            if step == 3:
-                optimizer.param_groups[0]["nonfinite"] = "skip"  # another plan
             optimizer.step()
-        if fast:
-            assert optimizer._fused[0].taken == [0]
+            if fast:
+                assert optimizer._fused[0].taken == ([] if step == 2 else [0])
         results.append(w.detach().clone())
     torch.testing.assert_close(results[1], results[0], rtol=2e-6, atol=2e-7)

@@ -57,6 +57,7 @@ class FusedGroup(ABC):
 
     def __init__(self) -> None:
         self.rest: list[Tensor] = []
+        self._waiting: list[Tensor] = []  # those of the rest whose gradient the kernel could not read
         self._params: list[Tensor] = []
         self._options: list[Any] = []
         self.taken: list[int] = []
@@ -75,6 +76,8 @@ class FusedGroup(ABC):
         if len(params) != len(self._params) or not all(map(is_, params, self._params)):
             return False
         if not all(map(is_, self._plan_options(group), self._options)):
+            return False
+        if any(takes_gradient(p, group) for p in self._waiting):
             return False
         taken, own = [params[i] for i in self.taken], [states[i] for i in self.taken]
         if not take_gradients(taken, self._held.shapes, group):
@@ -211,6 +214,7 @@ class FusedGroup(ABC):
             supported, over = _of_same_processes(supported, weights, group, self.stage, backend)
         chosen = set(supported)
         self.rest = [p for i, p in enumerate(self._params) if i not in chosen]
+        self._waiting = [p for p in self.rest if not takes_gradient(p, group)]
         self.taken = self._sorted(supported, weights, group)
         self._backend, self._memory, self._plan, self._rule, self._scaled = None, {}, _empty_plan(), None, None
         if backend is None or not self.taken:
