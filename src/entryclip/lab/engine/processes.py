@@ -14,6 +14,8 @@ from .units import Outcome, Unit, fail
 
 Work = Callable[[Unit], Outcome]
 
+_GROWTH = 1 << 32  # bytes that a worker may grow by after its first unit
+
 
 def outcomes(queue: list[Unit], work: Work, count: int) -> Iterator[Outcome]:
     """Work off the queue, up to `count` units at a time, and yield the outcomes of `work` as they come.
@@ -65,7 +67,14 @@ def _run(queue: list[Unit], work: Work, count: int, received: list[int]) -> Iter
 
 
 def _follow(work: Work, unit: Unit, parent: int) -> Outcome:
-    """In a worker: do the work, and see to it that the worker ends when its parent does, even by kill -9."""
+    """In a worker: do the work, and see to it that the worker ends when its parent does, even by kill -9.
+
+    loky takes one that has grown by 300 MB for leaking, warns, and starts another. A unit with a larger model than the
+    first grows so much, freed memory is kept on purpose, and a new worker imports torch for seconds.
+    """
+    from joblib.externals.loky import process_executor
+
+    process_executor._MAX_MEMORY_LEAK_SIZE = _GROWTH
     if not any(thread.name == "follow" for thread in threading.enumerate()):
         threading.Thread(target=_end_with, args=(parent,), name="follow", daemon=True).start()
     return work(unit)
