@@ -195,3 +195,12 @@ def test_a_run_that_diverged_is_a_row_without_a_loss(shards):
     assert row["loss"] is None
     assert "training stopped at step" in row["diverged"]
     assert row["eval_steps"] == [0]
+
+
+def test_a_line_joins_means_over_the_same_seeds():
+    """The best alone was run with the reported seeds, whose losses are lower: the line must not dip for that."""
+    rows = [run("adamw", lr, seed, loss, stage="tuning") for lr, loss in ((0.1, 3.0), (0.2, 2.9)) for seed in (1, 2)]
+    rows += [run("adamw", 0.2, seed, 2.0) for seed in (10, 11)]
+    line, reported, *_ = STUDY.figures(rows)["rate_grid"].axes[0].lines
+    assert list(line.get_ydata()) == [3.0, 2.9]
+    assert list(reported.get_ydata()) == [2.0]

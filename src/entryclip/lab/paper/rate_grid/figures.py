@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 CAPTIONS = {
     "rate_grid": "Above: mean final validation loss over seeds, by learning rate of the hidden matrices. Below: the "
     "same less the loss without a clip at its best rate and warm-up, seed by seed, with 95 % intervals. Filled points "
-    "are seeds that had no part in the choice of the best; a hollow one was run with the tuning's seeds alone. Rings: "
-    "the best of each method by the tuning's seeds. Dashed: with warm-up.",
+    "are of seeds that had no part in the choice of the best, hollow ones of the tuning's; a line joins means over "
+    "the same seeds. Rings: the best of each method by the tuning's seeds. Dashed: with warm-up.",
 }
 _MARKS = "osD^vP"
 _SPARE = (RED, BLUE, GREEN, ORANGE, OLIVE)  # of methods that have no colour of their own
@@ -61,34 +61,32 @@ def _draw(
     colour = METHOD_LOOKS.get(arm[0], {"color": _SPARE[number % len(_SPARE)]})["color"]
     mark = _MARKS[[each for each in arms if each[0] == arm[0]].index(arm) % len(_MARKS)]
     cells = grid.cells_of(arm)
+    joined: Stage = "report" if all(_stage(grid, cell) == "report" for cell in cells) else "tuning"
     for warmup in dict.fromkeys(cell.warmup for cell in cells):
         line = sorted((cell for cell in cells if cell.warmup == warmup), key=lambda cell: cell.lr)
         style = {"color": colour, "ls": "--" if warmup else "-", "lw": 1.3, "marker": mark, "ms": 4, "mfc": "none"}
         several = len({cell.warmup for cell in cells}) > 1
         label = arm_name(arm, arms) + (f", warm-up {warmup}" if several or warmup else "")
-        means = [float(np.mean(list(_seeds(grid, cell).values()))) for cell in line]
-        above.plot([cell.lr for cell in line], means, label=label, **style)
-        for cell, mean in zip(line, means, strict=True):
-            _point(above, cell.lr, mean, colour, mark, grid, cell)
-            if baseline is not None:
+        above.plot(*_means(grid, line, joined), label=label, **style)
+        above.plot(*_means(grid, line, "report"), mark, ms=4, color=colour)
+        for rate, mean in zip(*_means(grid, [cell for cell in line if grid.best[arm] == cell], joined), strict=True):
+            above.plot([rate], [mean], "o", ms=10, mfc="none", color=colour)
+        if baseline is not None:
+            for cell in line:
                 shift = 2 ** (0.03 * (number - (len(arms) - 1) / 2) + (0.015 if warmup else 0))
                 _difference(below, cell.lr * shift, colour, mark, grid, cell, baseline)
 
 
+def _means(grid: Grid, cells: Sequence[Cell], stage: Stage) -> tuple[list[float], list[float]]:
+    """Return the rates of the cells that were run with a stage's seeds, and their mean losses."""
+    found = [
+        (cell.lr, float(np.mean(list(grid.losses[cell][stage].values())))) for cell in cells if grid.losses[cell][stage]
+    ]
+    return [rate for rate, _ in found], [mean for _, mean in found]
+
+
 def _stage(grid: Grid, cell: Cell) -> Stage:
     return "report" if grid.losses[cell]["report"] else "tuning"
-
-
-def _seeds(grid: Grid, cell: Cell) -> dict[int, float]:
-    """The losses that are drawn: those of the reported seeds, or of the tuning where there are no others."""
-    return grid.losses[cell][_stage(grid, cell)]
-
-
-def _point(axis: "Axes", x: float, y: float, colour: str, mark: str, grid: Grid, cell: Cell) -> None:
-    filled = colour if _stage(grid, cell) == "report" else "none"
-    axis.plot([x], [y], mark, ms=4, color=colour, mfc=filled)
-    if grid.best[cell.arm] == cell and math.isfinite(y):
-        axis.plot([x], [y], "o", ms=10, mfc="none", color=colour)
 
 
 def _difference(axis: "Axes", x: float, colour: str, mark: str, grid: Grid, cell: Cell, baseline: Cell) -> None:
@@ -98,4 +96,6 @@ def _difference(axis: "Axes", x: float, colour: str, mark: str, grid: Grid, cell
     interval = student_interval(found)
     if math.isfinite(interval.low):
         axis.plot([x, x], [interval.low, interval.high], color=colour, lw=1.5)
-    _point(axis, x, interval.value, colour, mark, grid, cell)
+    axis.plot([x], [interval.value], mark, ms=4, color=colour, mfc=colour if _stage(grid, cell) == "report" else "none")
+    if grid.best[cell.arm] == cell:
+        axis.plot([x], [interval.value], "o", ms=10, mfc="none", color=colour)
