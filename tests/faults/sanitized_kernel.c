@@ -4,33 +4,9 @@
    sanitized_kernel SEED CALLS */
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "adamw.c"
-
-static uint64_t state;
-
-static uint32_t draw(uint32_t below) { /* Knuth's MMIX generator */
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(state >> 33) % below;
-}
-
-/* Numbers of every kind: small and large ones, ties, zeros of both signs, subnormal ones, infinities, NaN. */
-static float odd_number(void) {
-    static const float odd[] = {0.0f, -0.0f, 1.0f, -1.0f, 1e-42f, 3e38f, INFINITY, -INFINITY, NAN};
-    if (draw(8) == 0) return odd[draw(draw(4) ? 5 : 9)];
-    return ((float)draw(2000001) - 1e6f) * (draw(3) ? 1e-6f : 1e3f);
-}
-
-static float *numbers(int64_t n, int nonnegative) {
-    float *x = malloc((size_t)n * sizeof *x);
-    for (int64_t i = 0; i < n; i++) {
-        x[i] = odd_number();
-        if (nonnegative) x[i] = fabsf(x[i]);
-    }
-    return x;
-}
+#include "random_numbers.h"
 
 static Job random_job(int64_t n) {
     Job job = {.p = numbers(n, 0), .m = numbers(n, 0), .v = numbers(n, 1), .g = numbers(n, 0), .n = n};

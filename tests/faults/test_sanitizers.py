@@ -1,4 +1,4 @@
-"""The C kernel under the sanitizers of addresses and of undefined behaviour: no access out of bounds, no overflow."""
+"""The C kernels under the sanitizers of addresses and of undefined behaviour: no access out of bounds, no overflow."""
 
 import os
 import shutil
@@ -10,8 +10,8 @@ from hypothesis import settings
 
 from entryclip.optim import kernels
 
-DRIVER = Path(__file__).with_name("sanitized_kernel.c")
-KERNEL = Path(kernels.__file__).with_name("adamw.c")
+HERE, KERNELS = Path(__file__).parent, Path(kernels.__file__).parent
+DRIVERS = {"adamw.c": HERE / "sanitized_kernel.c", "scaled_adamw.c": HERE / "sanitized_scaled_kernel.c"}
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
 
 
@@ -20,7 +20,18 @@ def build(folder, source, *flags):
     if (compiler := shutil.which("cc")) is None:
         pytest.skip("needs a C compiler")
     program = folder / "driver"
-    command = [compiler, "-std=gnu11", "-O1", "-g", *SANITIZERS, *flags, f"-I{KERNEL.parent}", str(source), "-lm"]
+    command = [
+        compiler,
+        "-std=gnu11",
+        "-O1",
+        "-g",
+        *SANITIZERS,
+        *flags,
+        f"-I{KERNELS}",
+        f"-I{HERE}",
+        str(source),
+        "-lm",
+    ]
     done = subprocess.run([*command, "-o", str(program)], capture_output=True, text=True)
     if done.returncode and ("asan" in done.stderr or "ubsan" in done.stderr):
         pytest.skip("the compiler has no sanitizers")
@@ -34,20 +45,18 @@ def run(program, seed, calls):
 
 
 @pytest.mark.parametrize("flags", [["-march=native", "-fopenmp"], []], ids=["this machine's", "portable"])
-def test_the_kernel_is_clean(tmp_path, flags):
-    program, calls = build(tmp_path, DRIVER, *flags), 4 * settings.default.max_examples
+@pytest.mark.parametrize("kernel", DRIVERS)
+def test_the_kernel_is_clean(tmp_path, kernel, flags):
+    program, calls = build(tmp_path, DRIVERS[kernel], *flags), 4 * settings.default.max_examples
     done = run(program, 19, calls)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout == f"{calls} calls\n"
 
 
-def test_the_sanitizers_see_an_access_out_of_bounds(tmp_path):
+@pytest.mark.parametrize("kernel", DRIVERS)
+def test_the_sanitizers_see_an_access_out_of_bounds(tmp_path, kernel):
     """One entry less than the kernel is told: else the test above would prove nothing."""
-    short = tmp_path / "short.c"
-    short.write_text(
-        DRIVER.read_text().replace("malloc((size_t)n * sizeof *x)", "malloc((size_t)(n - (n > 9)) * sizeof *x)")
-    )
-    assert short.read_text() != DRIVER.read_text()
-    done = run(build(tmp_path, short), 19, 20)
+    done = run(build(tmp_path, DRIVERS[kernel], "-DMISSING=1"), 19, 20)
     assert done.returncode != 0
     assert "AddressSanitizer" in done.stderr
+    assert f"/{kernel}:" in done.stderr
