@@ -28,6 +28,7 @@ SPIKE_COMMAND = "`entryclip reproduce spike`"
 DOSE_COMMAND = "`entryclip reproduce dose-response`"
 DOSES = {"bits": 1e-4, "cauchy": 1e-2}  # of each corruption the dose that this page shows; docs/auto.md has them all
 _VERDICTS = {-1: "helps", 0: "no difference to be told", 1: "harms"}
+_NOTHING = 1e-3  # nats, below which an effect is of no use to anyone, however certain it is
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Answer:
     @property
     def verdict(self) -> str:
         """What the interval says."""
+        if -_NOTHING < self.effect.low and self.effect.high < _NOTHING:
+            return "no difference to speak of"
         return _VERDICTS[int(self.effect.low > 0) - int(self.effect.high < 0)]
 
 

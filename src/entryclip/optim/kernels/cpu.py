@@ -80,7 +80,9 @@ JOB = np.dtype(
 @functools.cache
 def load_library() -> ctypes.CDLL:
     """Return the compiled kernel; the first call on a machine compiles it, which takes a second or two."""
-    return library(Path(__file__).with_name("adamw.c"))
+    found = library(Path(__file__).with_name("adamw.c"))
+    found.adamw_step.restype = found.adamw_pass.restype = ctypes.c_int64
+    return found
 
 
 class _Memory(threading.local):
@@ -192,7 +194,6 @@ def _call(function: str, jobs: Jobs, room: int, direction: torch.Tensor | None =
     if direction is not None:
         space.direction = direction.data_ptr()
     call = getattr(load_library(), function)
-    call.restype = ctypes.c_int64
     result = int(call(ctypes.c_void_p(jobs.ctypes.data), ctypes.c_int64(len(jobs)), ctypes.byref(space)))
     if result < 0:
         raise AssertionError(f"adamw.c lacks a kind of pass: {sorted(set(jobs['first']) | set(jobs['second']))}")
