@@ -45,7 +45,7 @@ class Answer:
     @property
     def verdict(self) -> str:
         """What the interval says."""
-        if -_NOTHING < self.effect.low and self.effect.high < _NOTHING:
+        if self.effect.low > -_NOTHING and self.effect.high < _NOTHING:
             return "no difference to speak of"
         return _VERDICTS[int(self.effect.low > 0) - int(self.effect.high < 0)]
 
