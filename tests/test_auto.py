@@ -162,6 +162,42 @@ def test_a_few_odd_entries_before_the_first_gradient_do_not_hold_it_back(generat
     assert torch.equal(clip.update(x, state)[0], x)
 
 
+@pytest.mark.parametrize("octaves", [7, 13, 30, 100])
+def test_a_matrix_that_grows_as_a_whole_passes_and_is_forgotten(octaves, generator):
+    """Gradients behind a map that starts at 0 grow by any factor from step to step; no entry of them is an anomaly."""
+    small = separable((64, 96), 0.5, generator) * 2.0**-octaves
+    large = [separable((64, 96), 0.5, generator) for _ in range(3)]
+    found, state = steps(ec.auto(), [small, *large])
+    assert all(torch.equal(y, x) for y, x in zip(found, [small, *large], strict=True))
+    assert float(best_threshold(state["sketch"], ec.smooth_shrinkage, 0.02).gain) < 1.05
+    large[0][3, 5] = 1e6
+    y, _ = ec.auto().update(large[0], state)
+    assert [tuple(i) for i in (y != large[0]).nonzero().tolist()] == [(3, 5)]
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.3])
+def test_no_share_of_spikes_counts_as_growth(share, generator):
+    """Spikes are cut however many there are, up to a third of the entries: they do not let each other pass."""
+    clip = ec.auto()
+    x = torch.randn(64, 96, generator=generator)
+    _, state = clip.update(x.roll(1, 0), clip.init(x))
+    spikes = torch.rand(64, 96, generator=generator) < share
+    y, _ = clip.update(x.where(~spikes, 1e30), state)
+    assert float(y[spikes].max()) < 1e6
+
+
+def test_a_few_entries_say_nothing_of_the_variance(generator):
+    """Two odd entries before the first gradient leave the scales of its rows and columns as they are without them."""
+    clip, x = ec.auto(), torch.zeros(64, 96)
+    x[3, 5], x[40, 2] = 2.0, 2.0**-100
+    _, state = clip.update(x, clip.init(x))
+    gradient = separable((64, 96), 1.0, generator)
+    _, after = clip.update(gradient, state)
+    _, alone = clip.update(gradient, clip.init(gradient))
+    difference = after["sketch"] - clip.rule.beta * state["sketch"] - alone["sketch"]
+    assert float(difference.abs().max()) < 1e-3
+
+
 def test_the_rows_of_a_large_matrix_take_turns(generator):
     """A sketch sees every row of a large matrix after enough steps: heavy noise in some of them is found."""
     x = torch.randn(2048, 256, generator=generator)

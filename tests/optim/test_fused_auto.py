@@ -22,7 +22,10 @@ EPS = 100.0  # so large that the direction is the momentum, with all its tails
 
 
 def gradients(shapes, steps, seed=0):
-    """Gaussian entries, rows of different scales, heavy tails and a spike in turn, with a column of zeros."""
+    """Gaussian entries, rows of different scales, heavy tails and a spike in turn, with a column of zeros.
+
+    At one step all are 2^20 times smaller, so that they jump at the next.
+    """
     g = torch.Generator().manual_seed(seed)
     for step in range(steps):
         found = [torch.randn(shape, generator=g) for shape in shapes]
@@ -35,6 +38,8 @@ def gradients(shapes, steps, seed=0):
                 x.view(-1)[0] = 1e4
             if x.ndim >= 2:
                 x[..., -1:] = 0
+            if step == 5:
+                x *= 2.0**-20
         yield found
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...auto_threshold import expected
+from ...auto_threshold import expected, has_jumped
 from ...log_scales import ceiling_bits
 from .compiler import library
 from .host_jobs import ADAM, point_at_parameters, set_step
@@ -80,7 +80,7 @@ class ScaledCPUBackend:
             at = matrices.index
             before = {"sketch": memory["sketch"][at], "level": memory["level"][at], "looks": np.float32(0)}
             seen, after = rule.follow(matrices.sketch, found, matrices.shape, before)
-            decision = rule.decide(seen, operator, matrices.shape)
+            decision = rule.decide(seen, operator, matrices.shape, has_jumped(found, before))
             jobs["operator"][at[decision.clips.reshape(-1)]] = int(OPERATORS[operator])
             jobs["threshold"][at], jobs["slope"][at] = decision.threshold.reshape(-1), decision.slope.reshape(-1)
             memory["sketch"][at], memory["level"][at] = after["sketch"], after["level"]

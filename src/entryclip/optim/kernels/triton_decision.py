@@ -34,17 +34,18 @@ GAUSSIAN_MEAN = tl.constexpr(log_scales.GAUSSIAN_MEAN)
 GAUSSIAN_VARIANCE = tl.constexpr(log_scales.GAUSSIAN_VARIANCE)
 SMALLEST, LARGEST = tl.constexpr(log_scales.SMALLEST), tl.constexpr(log_scales.LARGEST)
 TIE, ENOUGH = tl.constexpr(1 - auto_threshold.TIE), tl.constexpr(auto_threshold.ENOUGH)
+FEW, JUMP = tl.constexpr(auto_threshold.FEW), tl.constexpr(auto_threshold.JUMP)
 
 
 @triton.jit
 def _log_variance(seen, log_sizes):
-    """Return the variance of log2 |z| of a sketch, that of Gaussian entries where it is empty."""
+    """Return the variance of log2 |z| of a sketch, that of Gaussian entries where it has few."""
     bins = tl.arange(0, BINS)
     counts, level = tl.load(seen + bins), tl.load(log_sizes + bins)
     total = tl.sum(counts, 0)
     share = tl.div_rn(counts, tl.maximum(total, LITTLE))
     off = level - tl.sum(share * level, 0)
-    return tl.where(total > 0, tl.sum(share * (off * off), 0), GAUSSIAN_VARIANCE)
+    return tl.where(total >= FEW, tl.sum(share * (off * off), 0), GAUSSIAN_VARIANCE)
 
 
 @triton.jit
@@ -165,17 +166,19 @@ def decide(
     gain, threshold, slope, total = _best_threshold(
         own, new, tl.sum(old, 0) == 0, guard, slopes, powers, sizes, thresholds, candidates, CHUNK
     )
-    acts = (gain > margin) & (total >= ENOUGH)
+    result, shape = found + matrix * FOUND_COLUMNS, shapes + matrix * SHAPE_COLUMNS
+    level = tl.load(result + LEVEL)
+    jumped = level > tl.load(levels + matrix) + JUMP
+    acts = (gain > margin) & (total >= ENOUGH) & (not jumped)
     decision = decisions + matrix * DECISION_COLUMNS
     tl.store(decision + CLIPS, tl.where(acts, 1.0, 0.0))
-    tl.store(decision + THRESHOLD, tl.where(acts, threshold, guard))
+    tl.store(decision + THRESHOLD, tl.where(acts, threshold, tl.where(jumped, float("inf"), guard)))
     tl.store(decision + FACTOR, tl.where(acts, tl.div_rn(tl.full((), 1.0, tl.float32), slope), 1.0))
     tl.debug_barrier()  # all threads have read the sketches
-    result, shape = found + matrix * FOUND_COLUMNS, shapes + matrix * SHAPE_COLUMNS
     count, entries = tl.load(result + COUNT), (tl.load(shape + ROWS) * tl.load(shape + COLUMNS)).to(tl.float32)
     tl.store(new + bins, tl.zeros((BINS,), tl.int32))
     if count > 0:  # else the step says nothing
-        tl.store(own + bins, beta * old + added)
-        # A few entries among zeros say nothing of the size that the next step's will have.
-        tl.store(levels + matrix, tl.where(2 * count >= entries, tl.load(result + LEVEL), float("inf")))
+        tl.store(own + bins, tl.where(jumped, old, beta * old + added))
+        # A few entries among zeros say nothing of the size that the next step's will have, nor do those at the ceiling.
+        tl.store(levels + matrix, tl.where((2 * count >= entries) & (not jumped), level, float("inf")))
         tl.store(looks + tl.load(shape + PARAMETER), tl.load(result + LOOKS) + 1)  # the same for all of a parameter's
