@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from entryclip.lab.engine.grid import single_values
+from entryclip.lab.lm.data.token_frequency import BANDS
 from entryclip.lab.paper.rate_grid import STUDY
 from entryclip.lab.paper.rate_grid.arms import parse_arm
+from entryclip.lab.paper.rate_grid.at_the_end import NOT_MEASURED
+from entryclip.lab.paper.rate_grid.bands import band_differences
 from entryclip.lab.paper.rate_grid.study import Cell, RateGridConfig, RateGridRun, best_cells, next_units, units
 
 MUON_METHODS = ("muon", "pre-smooth@0.98", "pre-smooth@0.99", "pre-smooth@0.999", "pre-hard@0.995")
@@ -41,7 +44,8 @@ def test_the_grid_of_muon_is_one_line():
         ("muon@0.9", "level is for methods that clip, muon does not"),
         ("muon/x", "'x' in 'muon/x' is no number, nor several joined by"),
         ("muon/0.1+0.1", "the rates of 'muon/0.1\\+0.1' must be one or more, each once"),
-        ("muon/0.1/0/0", r"a method is METHOD\[@LEVEL\]\[/RATES\[/WARMUPS\]\], got 'muon/0.1/0/0'"),
+        ("muon/0.1/0/0", r"a method is METHOD\[\+tables\]\[@LEVEL\]\[/RATES\[/WARMUPS\]\], got 'muon/0.1/0/0'"),
+        ("muon+heads", "unknown method 'muon\\+heads'"),
     ],
 )
 def test_arms_that_are_refused(text, words):
@@ -65,8 +69,10 @@ def test_bad_configs(changes, words):
         RateGridConfig(**changes)
 
 
-def run(method, lr, seed, loss, *, stage="report", warmup=0, level=None):
+def run(method, lr, seed, loss, *, stage="report", warmup=0, level=None, bands=None):
+    at_the_end = NOT_MEASURED if bands is None else {**NOT_MEASURED, "band_tokens": [9] * 5, "band_losses": bands}
     return RateGridRun(
+        **at_the_end,
         stage=stage,
         method=method,
         level=level,
@@ -153,9 +159,7 @@ def test_the_best_alone_can_be_reported():
     first = units(config)
     assert {piece["stage"] for piece in first} == {"tuning"}
     rows = [
-        RateGridRun(
-            **piece, loss=piece["lr"], diverged=None, tokens=1, seconds=0.0, eval_steps=[], eval_losses=[]
-        ).to_row()
+        run(piece["method"], piece["lr"], piece["seed"], piece["lr"], stage="tuning", warmup=piece["warmup"])
         for piece in first
     ]
     more = next_units(config, rows)
@@ -166,6 +170,42 @@ def test_the_best_alone_can_be_reported():
     assert [piece["seed"] for piece in whole] == sorted(piece["seed"] for piece in whole)  # whole pairs first
 
 
+def test_the_tables_can_be_clipped_too(shards):
+    """An arm of its own, with AdamW as its baseline; it differs from the clip of the hidden matrices alone."""
+    arms = ("adamw", "post-smooth", "post-smooth+tables")
+    config = dataclasses.replace(RateGridConfig.quick(), data=str(shards), methods=arms, rates=(0.01,), warmups=(0,))
+    settings = [config.settings(cell, 1) for cell in config.cells()]
+    assert [each.method for each in settings] == ["adamw", "post-smooth", "post-smooth"]
+    assert settings[1].clip_where is None
+    assert "lm_head.weight" in settings[2].clip_where
+    rows = [row for piece in units(config) for row in STUDY.run_unit(config, piece)]
+    losses = {row["method"]: row["loss"] for row in rows if row["seed"] == config.first_seed}
+    assert len(set(losses.values())) == 3
+    assert [claim.claim.partition(" ends")[0] for claim in STUDY.claims(rows)] == [
+        "AdamW, smooth shrinkage",
+        "AdamW, smooth shrinkage, tables too",
+    ]
+
+
+def test_tables_have_no_stage_before_a_sign(shards):
+    config = dataclasses.replace(RateGridConfig.quick(), data=str(shards), methods=("muon", "pre-smooth+tables"))
+    piece = {"stage": "tuning", **config.cells()[-1]._asdict(), "seed": 1}
+    with pytest.raises(ValueError, match="clip at the stage grad or post"):
+        list(STUDY.run_unit(config, piece))
+
+
+def test_bands_are_compared_over_common_seeds_at_the_best_cells():
+    rows = [run("adamw", 0.1, 1, 3.0, stage="tuning"), run("post-smooth", 0.1, 1, 3.0, stage="tuning", level=0.99)]
+    for seed in (10, 11, 12):
+        rows.append(run("adamw", 0.1, seed, 3.0, bands=[1.0, 2.0, 3.0, 4.0 + seed, None]))
+        rows.append(run("post-smooth", 0.1, seed, 3.0, level=0.99, bands=[1.0, 2.0, 3.0, 3.5 + seed, None]))
+    rows.append(run("adamw", 0.1, 13, 3.0, bands=[9.0] * 5))  # a seed that the other does not have
+    found = band_differences(rows)
+    assert [each.band for each in found] == list(BANDS[:4])  # the last has no token
+    assert [list(each.differences) for each in found] == [[0.0] * 3] * 3 + [[-0.5] * 3]
+    assert found[0].unclipped == 1.0
+
+
 def test_a_small_grid_end_to_end(shards):
     config = dataclasses.replace(RateGridConfig.quick(), data=str(shards), rates=(0.01,))
     rows = [row for piece in units(config) for row in STUDY.run_unit(config, piece)]
@@ -174,6 +214,12 @@ def test_a_small_grid_end_to_end(shards):
         assert row["eval_steps"] == [0, 4, 7, 8]
         assert row["eval_losses"][-1] == row["loss"]
         assert row["tokens"] == 8 * 4 * 64
+        assert sum(row["band_tokens"]) == 512
+        by_band = zip(row["band_tokens"], row["band_losses"], strict=True)
+        assert sum(n * loss for n, loss in by_band if n) / 512 == pytest.approx(row["loss"], rel=1e-5)
+        assert row["raw_gain"] > 1.02  # the tiny model's gradients: rows and columns of different scale
+        assert row["standardized_gain"] < row["raw_gain"]
+        assert row["spike_score"] is None  # of 8 steps
     warm = {row["warmup"]: row["loss"] for row in rows if (row["method"], row["seed"]) == ("adamw", 402)}
     assert warm.keys() == {0, 2}
     assert warm[0] != warm[2]
@@ -181,9 +227,12 @@ def test_a_small_grid_end_to_end(shards):
         "AdamW, smooth shrinkage ends below AdamW, each at its best rate and warm-up",
         "Muon, smooth shrinkage ends below Muon, each at its best rate and warm-up",
     ]
-    (lines,) = STUDY.tables(rows).values()
+    lines, bands, ends = STUDY.tables(rows).values()
     assert len(lines) == len(config.cells())
     assert sum(line["best"] == "yes" for line in lines) == 4
+    assert [line["method"] for line in bands] == ["AdamW", "AdamW, smooth shrinkage", "Muon", "Muon, smooth shrinkage"]
+    assert len(ends) == 4
+    assert STUDY.figures(rows).keys() == {"rate_grid", "bands"}
     axes = STUDY.figures(rows)["rate_grid"].axes
     assert [axis.get_title() for axis in axes[:2]] == ["AdamW", "Muon"]
 
@@ -194,6 +243,7 @@ def test_a_run_that_diverged_is_a_row_without_a_loss(shards):
     (row,) = STUDY.run_unit(config, piece)
     assert row["loss"] is None
     assert "training stopped at step" in row["diverged"]
+    assert row["band_losses"] == []
     assert row["eval_steps"] == [0]
 
 

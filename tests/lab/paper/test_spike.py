@@ -9,8 +9,8 @@ import torch
 from entryclip.lab.paper.spike import STUDY
 from entryclip.lab.paper.spike.corruption import BATCH_CORRUPTIONS, CorruptedBatches
 from entryclip.lab.paper.spike.replays import comparisons
-from entryclip.lab.paper.spike.spike_score import spike_score
 from entryclip.lab.paper.spike.study import SpikeConfig, SpikeHistory, SpikeLoss, run_unit, units
+from entryclip.lab.paper.spike_score import spike_score
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ def test_model_loss_and_the_samples_that_would_have_come_next(run):
     x, y = next(trained.trainer.batches)
     taken = list(itertools.islice(batches, 4))
     assert torch.equal(torch.cat([tokens for tokens, _ in taken]), x)
-    assert loss(model, (x, y)).item() == pytest.approx(trained.trainer._loss(x, y).item(), rel=1e-6)
+    assert loss(model, (x, y)).item() == pytest.approx(trained.trainer.loss(x, y).item(), rel=1e-6)
 
 
 def test_an_earlier_checkpoint(run):

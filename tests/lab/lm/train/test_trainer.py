@@ -101,7 +101,7 @@ def test_an_evaluation_looks_all_over_what_is_held_out(shards):
     """Validation documents are in the order of their files, so the first ones are not typical."""
     spread, first = (Trainer(settings(eval_order=order), shards) for order in ("spread", "first"))
     held_out = Tokens.open(shards, "val", vocabulary=spread.config.vocabulary)
-    seen = {order: trainer._data.evaluation_batches() for order, trainer in (("spread", spread), ("first", first))}
+    seen = {order: trainer.data.evaluation_batches() for order, trainer in (("spread", spread), ("first", first))}
     tokens, _ = next(seen["first"])
     torch.testing.assert_close(tokens.flatten(), torch.from_numpy(held_out.read(0, 4 * 32).astype("int64")))
     assert max(seen["spread"]._order[:8]) > len(held_out) / 32 / 2

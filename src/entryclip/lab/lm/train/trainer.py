@@ -41,8 +41,8 @@ class Trainer:
     def __init__(self, settings: Settings, data: Path, processes: Processes | None = None) -> None:
         self.settings, self.processes = settings, processes or Processes()
         self.method = training_methods.find(settings.method)
-        self._data = TrainingData(settings, data, self.processes)
-        self.config, self.batches = self._data.config, self._data.batches
+        self.data = TrainingData(settings, data, self.processes)
+        self.config, self.batches = self.data.config, self.data.batches
         self._make_model()
         self.done = 0  # steps taken
         self.seconds, self.optimizer_seconds = 0.0, 0.0
@@ -111,13 +111,13 @@ class Trainer:
 
         They are the same tokens every time, whatever the size of a batch and the number of processes.
         """
-        batches, left = self._data.evaluation_batches(), self.settings.eval_tokens // self.settings.length
+        batches, left = self.data.evaluation_batches(), self.settings.eval_tokens // self.settings.length
         total = torch.zeros((), dtype=torch.float64, device=self.processes.device)
         for first in range(0, left, batches.sequences):
             tokens, targets = (each.to(self.processes.device) for each in next(batches))
             count = min(max(left - first - self.processes.rank * len(tokens), 0), len(tokens))
             targets[count:] = _IGNORED  # all processes run every batch, since a forward pass under fsdp is collective
-            loss = self._loss(tokens, targets)
+            loss = self.loss(tokens, targets)
             total += loss.double() * count if count else 0.0
         return float(self.processes.mean(total)) * self.processes.count / left
 
@@ -155,7 +155,7 @@ class Trainer:
         pieces = zip(tokens.chunk(count), targets.chunk(count), strict=True)
         for i, (inputs, aims) in enumerate(pieces):
             with self.processes.local_gradients(self._wrapped, self._clipped_mean is not None or i < count - 1):
-                loss = self._loss(inputs, aims)
+                loss = self.loss(inputs, aims)
                 (loss if self._clipped_mean else loss / count).backward()  # type: ignore[no-untyped-call]
             if self._clipped_mean:
                 self._clipped_mean.collect()
@@ -171,7 +171,8 @@ class Trainer:
             if p.grad is not None:
                 p.grad = self.processes.mean(p.grad if p in means else p.grad / self.settings.accumulate)
 
-    def _loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
+    def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        """Compute the mean loss of a batch at this step; targets of -100 are left out."""
         kind, low = self.processes.device.type, self.settings.precision == "bf16"
         with torch.autocast(kind, dtype=torch.bfloat16, enabled=low):
             return self._forward(tokens, targets, window=torch.tensor(self.window, device=tokens.device))

@@ -17,6 +17,7 @@ class TrainingData:
     tokens, as the speed-run's are.
 
     config      sizes of the model, with the vocabulary of the data
+    train       all tokens to train on
     batches     training batches, each token once
     """
 
@@ -25,7 +26,7 @@ class TrainingData:
         self.config = self._read_config(folder)
         first = processes.rank == 0
         self._validation = Tokens.open(folder, "val", vocabulary=self.config.vocabulary, thorough=first)
-        train = Tokens.open(folder, "train", vocabulary=self.config.vocabulary, thorough=first)
+        self.train = train = Tokens.open(folder, "train", vocabulary=self.config.vocabulary, thorough=first)
         if settings.sequences % (processes.count * settings.accumulate):
             share = f"{processes.count} processes and {settings.accumulate} microbatches"
             raise ValueError(f"{settings.sequences} sequences do not divide over {share}: choose another number")

@@ -1,19 +1,24 @@
 """The text by which a grid names a method with its level, learning rates and warm-ups: one arm of the comparison.
 
-METHOD[@LEVEL][/RATE+RATE...[/WARMUP+WARMUP...]]
+METHOD[+tables][@LEVEL][/RATE+RATE...[/WARMUP+WARMUP...]]
 
 adamw                           the grid's rates and warm-ups
 pre-smooth@0.98                 the same, at another level of its clip than the paper's
 post-smooth@0.995/0.016         this rate alone, with the grid's warm-ups
 post-smooth@0.995//0            the grid's rates, without a warm-up
+post-smooth+tables              the clip acts on embeddings, value embeddings and head too, not on hidden matrices alone
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from ...lm.train import training_methods
+from ...lm.train.settings import Settings
 
 Number = TypeVar("Number", int, float)
+_TABLES = "+tables"
+_EVERYWHERE = ("*", "embed.weight", "value_embeds.*", "lm_head.weight")  # as `clip_where` takes them: * are the hidden
 
 
 class Arm(NamedTuple):
@@ -34,9 +39,9 @@ def parse_arm(text: str, rates: Sequence[float], warmups: Sequence[int]) -> Arm:
     """
     name, *rest = text.split("/")
     if len(rest) > 2:
-        raise ValueError(f"a method is METHOD[@LEVEL][/RATES[/WARMUPS]], got {text!r}")
+        raise ValueError(f"a method is METHOD[+tables][@LEVEL][/RATES[/WARMUPS]], got {text!r}")
     method, at, level = name.partition("@")
-    found = training_methods.find(method)
+    found = training_methods.find(split_tables(method)[0])
     own = _numbers(level, float, text)[0] if at else found.level
     if own is not None:
         found.check_level(own)
@@ -46,6 +51,21 @@ def parse_arm(text: str, rates: Sequence[float], warmups: Sequence[int]) -> Arm:
         if not values or len(set(values)) < len(values):
             raise ValueError(f"the {what} of {text!r} must be one or more, each once, got {values}")
     return Arm(method, own, chosen_rates, chosen_warmups)
+
+
+def split_tables(method: str) -> tuple[str, bool]:
+    """Return the training method of an arm, and whether its clip acts on the tables too.
+
+    >>> split_tables("post-smooth+tables"), split_tables("muon")
+    (('post-smooth', True), ('muon', False))
+    """
+    return method.removesuffix(_TABLES), method.endswith(_TABLES)
+
+
+def clipped_with_tables(settings: Settings) -> Settings:
+    """Return the settings of a run whose clip acts on the tables, beside the matrices that it acts on anyway."""
+    hidden, *tables = _EVERYWHERE
+    return dataclasses.replace(settings, clip_where=(*(settings.clip_where or (hidden,)), *tables))
 
 
 def _numbers(text: str, kind: Callable[[str], Number], whole: str) -> tuple[Number, ...]:

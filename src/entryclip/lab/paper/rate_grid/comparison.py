@@ -11,6 +11,7 @@ from ...engine.study import Row
 from ...lm.train import training_methods
 from ..lm_methods import BASELINES, METHOD_NAMES
 from ..paired_claims import common_differences
+from .arms import split_tables
 from .study import Cell, RateGridRun, Stage, best_cells
 
 Arm = tuple[str, float | None]  # a method and its level
@@ -48,6 +49,7 @@ class Grid:
 
 def baseline_name(method: str) -> str:
     """The method without a clip that a method is compared with: its own name for one that is such a baseline."""
+    method, _ = split_tables(method)
     if method in BASELINES.values():
         return method
     return BASELINES.get(method, training_methods.find(method).optimizer)
@@ -60,7 +62,8 @@ def arm_name(arm: Arm, shown: Sequence[Arm] = ()) -> str:
     'Muon, smooth shrinkage at 0.98'
     """
     method, level = arm
-    name = METHOD_NAMES.get(method, method)
+    own, with_tables = split_tables(method)
+    name = METHOD_NAMES.get(own, own) + (", tables too" if with_tables else "")
     several = sum(each[0] == method for each in shown) > 1
     return f"{name} at {level:g}" if several and level is not None else name
 

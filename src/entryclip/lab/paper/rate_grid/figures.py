@@ -1,8 +1,8 @@
-"""The figure of the grid: final loss against learning rate, and paired differences from the method without a clip."""
+"""The figures of the grid: final loss by learning rate and by token frequency, and differences from no clip."""
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from ...engine.study import Row
 from ..intervals import student_interval
 from ..lm_methods import METHOD_LOOKS, METHOD_NAMES
 from ..palette import BLUE, GREEN, INK, OLIVE, ORANGE, RED
+from .bands import BandDifferences, band_differences
 from .comparison import Arm, Grid, arm_name, baseline_name
 from .study import Cell, Stage
 
@@ -22,13 +23,21 @@ CAPTIONS = {
     "same less the loss without a clip at its best rate and warm-up, seed by seed, with 95 % intervals. Filled points "
     "are of seeds that had no part in the choice of the best, hollow ones of the tuning's; a line joins means over "
     "the same seeds. Rings: the best of each method by the tuning's seeds. Dashed: with warm-up.",
+    "bands": "The validation loss less that without a clip, each at its best, on the tokens that occur so many times "
+    "per million in the training text: means over the reported seeds, with 95 % intervals.",
 }
 _MARKS = "osD^vP"
 _SPARE = (RED, BLUE, GREEN, ORANGE, OLIVE)  # of methods that have no colour of their own
 
 
 def figures(rows: Sequence[Row]) -> "dict[str, Figure]":
-    """Draw `rate_grid`, a column for each method without a clip and those that are compared with it."""
+    """Draw `rate_grid`, a column for each method without a clip and those that are compared with it; and `bands`."""
+    return {"rate_grid": _draw_grid(rows)} | (
+        {"bands": _draw_bands(found)} if (found := band_differences(rows)) else {}
+    )
+
+
+def _draw_grid(rows: Sequence[Row]) -> "Figure":
     from ...engine.figures import panels
 
     grid = Grid.from_rows(rows)
@@ -51,14 +60,48 @@ def figures(rows: Sequence[Row]) -> "dict[str, Figure]":
         above.legend(frameon=False, fontsize=7)
         below.axhline(0, color=INK, lw=0.8)
         below.set_ylabel("less unclipped at its best")
-    return {"rate_grid": figure}
+    return figure
+
+
+def _draw_bands(found: Sequence[BandDifferences]) -> "Figure":
+    from ...engine.figures import panels
+
+    families = list(dict.fromkeys(each.baseline for each in found))
+    figure, axes = panels(len(families), width=5.2, height=3.6)
+    for baseline, axis in zip(families, axes, strict=True):
+        here = [each for each in found if each.baseline == baseline]
+        arms, bands = (list(dict.fromkeys(getattr(each, name) for each in here)) for name in ("arm", "band"))
+        for number, arm in enumerate(arms):
+            own = [each for each in here if each.arm == arm]
+            shift = 0.12 * (number - (len(arms) - 1) / 2)
+            places = [bands.index(each.band) + shift for each in own]
+            intervals = [student_interval(each.differences) for each in own]
+            colour, mark = _colour(arm, number), _MARKS[number % len(_MARKS)]
+            axis.plot(places, [each.value for each in intervals], mark, ms=5, color=colour, label=arm_name(arm, arms))
+            for place, each in zip(places, intervals, strict=True):
+                if math.isfinite(each.low):
+                    axis.plot([place, place], [each.low, each.high], color=colour, lw=1.5)
+        axis.axhline(0, color=INK, lw=0.8)
+        axis.set_xticks(range(len(bands)), labels=bands)
+        axis.set(
+            title=f"less {arm_name(baseline.arm)}",
+            xlabel="occurrences of the token per million",
+            ylabel="difference of validation loss",
+        )
+        axis.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.2))
+    return figure
+
+
+def _colour(arm: Arm, number: int) -> Any:
+    look = METHOD_LOOKS.get(arm[0])
+    return look["color"] if look else _SPARE[number % len(_SPARE)]
 
 
 def _draw(
     above: "Axes", below: "Axes", grid: Grid, arm: Arm, arms: Sequence[Arm], number: int, baseline: Cell | None
 ) -> None:
     """Draw one method: a line for each warm-up, and where there is a baseline the differences from it."""
-    colour = METHOD_LOOKS.get(arm[0], {"color": _SPARE[number % len(_SPARE)]})["color"]
+    colour = _colour(arm, number)
     mark = _MARKS[[each for each in arms if each[0] == arm[0]].index(arm) % len(_MARKS)]
     cells = grid.cells_of(arm)
     joined: Stage = "report" if all(_stage(grid, cell) == "report" for cell in cells) else "tuning"

@@ -23,7 +23,8 @@ from ...lm.train.settings import Settings
 from ..fixed_rates import train_to_end
 from ..training_runs import TrainingRunsConfig
 from ..typed_rows import TypedRow
-from .arms import Arm, parse_arm
+from .arms import Arm, clipped_with_tables, parse_arm, split_tables
+from .at_the_end import NOT_MEASURED, measured_at_the_end
 
 Stage = Literal["tuning", "report"]
 
@@ -98,15 +99,17 @@ class RateGridConfig(TrainingRunsConfig):
 
     def settings(self, cell: "Cell", seed: int) -> Settings:
         """The settings of one run."""
-        return self.run_settings(
-            cell.method, lr=cell.lr, level=cell.level, seed=seed, warmup=cell.warmup, eval_every=self.eval_every
+        method, with_tables = split_tables(cell.method)
+        settings = self.run_settings(
+            method, lr=cell.lr, level=cell.level, seed=seed, warmup=cell.warmup, eval_every=self.eval_every
         )
+        return clipped_with_tables(settings) if with_tables else settings
 
 
 class Cell(NamedTuple):
     """One point of the grid: a method at a level of its clip, a learning rate and a warm-up."""
 
-    method: str
+    method: str  # as an arm names it, with `+tables` where the tables are clipped too
     level: float | None
     lr: float
     warmup: int
@@ -133,6 +136,11 @@ class RateGridRun(TypedRow):
     seconds: float  # of training
     eval_steps: list[int]
     eval_losses: list[float]
+    band_tokens: list[int]  # these and the rest: see `at_the_end`; empty or None where the run diverged
+    band_losses: list[float | None]
+    raw_gain: float | None
+    standardized_gain: float | None
+    spike_score: float | None
 
     @property
     def cell(self) -> Cell:
@@ -160,8 +168,10 @@ def run_unit(config: RateGridConfig, piece: Piece) -> Iterator[Row]:
     """Yield the row of one run."""
     cell = Cell(piece["method"], piece["level"], piece["lr"], piece["warmup"])
     run = Run(config.settings(cell, piece["seed"]), config.folder())
-    outcome = train_to_end(run, lambda trainer, loss: None)
+    losses: list[float] = []
+    outcome = train_to_end(run, lambda trainer, loss: losses.append(loss))
     evaluated = [row for row in run.rows if math.isfinite(row["val_loss"])]
+    at_the_end = NOT_MEASURED if outcome.loss is None else measured_at_the_end(run.trainer, losses)
     yield RateGridRun(
         **piece,
         **outcome._asdict(),
@@ -169,6 +179,7 @@ def run_unit(config: RateGridConfig, piece: Piece) -> Iterator[Row]:
         seconds=round(run.trainer.seconds, 3),
         eval_steps=[row["step"] for row in evaluated],
         eval_losses=[row["val_loss"] for row in evaluated],
+        **at_the_end,
     ).to_row()
 
 

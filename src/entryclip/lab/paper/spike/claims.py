@@ -7,8 +7,8 @@ from ...engine.study import Claim, Row
 from ..holm import holm
 from ..intervals import LEVEL, nats, paired_p
 from ..lm_methods import METHOD_NAMES
+from ..spike_score import DEVIATIONS
 from .replays import CORRUPTION_NAMES, Comparison, comparisons
-from .spike_score import DEVIATIONS
 
 
 def claims(rows: Sequence[Row]) -> list[Claim]:

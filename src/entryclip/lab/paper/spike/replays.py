@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ...engine.study import Row
 from ..intervals import Interval, student_interval
-from .spike_score import spike_score
+from ..spike_score import spike_score
 from .study import WATCHED, SpikeHistory, SpikeLoss
 
 CORRUPTION_NAMES = {"random": "random tokens", "shuffled": "shuffled targets"}

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from ...engine.study import Row
 from ..intervals import nats
 from ..lm_methods import METHOD_NAMES
+from ..spike_score import DEVIATIONS, WINDOW
 from .replays import CORRUPTION_NAMES, comparisons
-from .spike_score import DEVIATIONS, WINDOW
 
 CAPTION = (
     "The rise of the loss, ten clean steps after the corrupted batches less ten before, in nats; less that of the same "

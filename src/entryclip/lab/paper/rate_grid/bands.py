@@ -1,0 +1,56 @@
+"""What a clip does to the loss on frequent and on rare tokens: paired differences at each method's best cell, by band.
+
+The paper takes the heavy tails of gradients for the work of rare expressions. If clips help there, then the difference
+from the method without a clip is to grow from frequent to rare tokens.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...engine.study import Row
+from ...lm.data.token_frequency import BANDS
+from .comparison import Arm, Grid
+from .study import Cell, RateGridRun
+
+
+class BandDifferences(NamedTuple):
+    """The loss on the validation tokens of one band: a method's less that of its baseline, for each common seed."""
+
+    arm: Arm
+    baseline: Cell
+    band: str  # one of BANDS
+    tokens: int  # of the band, in the validation text
+    unclipped: float  # the baseline's mean loss on them
+    differences: NDArray[np.float64]
+
+
+def band_differences(rows: Sequence[Row]) -> list[BandDifferences]:
+    """Compare the methods of a grid band by band, over the reported seeds; bands without a token are left out."""
+    grid, by_cell = Grid.from_rows(rows), _measured(rows)
+    found = []
+    for arm, cell in grid.best.items():
+        baseline = grid.baseline_of(arm)
+        if baseline is None:
+            continue
+        own, other = by_cell.get(cell, {}), by_cell.get(baseline, {})
+        seeds = [seed for seed in own if seed in other]
+        for i, band in enumerate(BANDS):
+            losses = [(own[seed].band_losses[i], other[seed].band_losses[i]) for seed in seeds]
+            pairs = [(a, b) for a, b in losses if a is not None and b is not None]
+            if pairs:
+                a, b = np.array(pairs, dtype=float).T
+                tokens = own[seeds[0]].band_tokens[i]
+                found.append(BandDifferences(arm, baseline, band, tokens, float(b.mean()), a - b))
+    return found
+
+
+def _measured(rows: Sequence[Row]) -> dict[Cell, dict[int, RateGridRun]]:
+    """Return the reported runs that did not diverge, by cell and seed."""
+    found: dict[Cell, dict[int, RateGridRun]] = {}
+    for run in RateGridRun.from_rows(rows):
+        if run.stage == "report" and run.band_losses:
+            found.setdefault(run.cell, {})[run.seed] = run
+    return found
