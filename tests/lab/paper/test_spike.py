@@ -45,6 +45,14 @@ def test_all_methods_start_from_the_same_checkpoint_and_see_the_same_batches(con
     assert losses(rows, "adamw")[0] != losses(rows, "adamw", "shuffled")[0]
 
 
+def test_methods_that_judge_by_the_past_have_one_of_their_own():
+    published = ("adagc", "zclip", "stable-adamw", "spam", "stable-spam", "spectral-clipping", "normuon")
+    starts = SpikeConfig(methods=("adamw", "post-hard", "spectra", "muon", "pre-smooth", *published)).starts()
+    assert starts.pop("adamw") == ["adamw", "post-hard", "spectra"]
+    assert starts.pop("muon") == ["muon", "pre-smooth"]
+    assert starts == {method: [method] for method in published}
+
+
 def test_the_corrupted_batches_spike(rows):
     """Random tokens cannot be predicted: their loss is more than 1 nat above that of the text before."""
     before, found = [row.loss for row in SpikeHistory.from_rows(rows) if row.start == "adamw"], losses(rows, "adamw")

@@ -107,6 +107,15 @@ class TrainingMethod:
     everywhere: bool = False
     warm_momentum: bool = False  # Muon's momentum rises over the first steps
 
+    @property
+    def judges_by_the_past(self) -> bool:
+        """Whether what it does to a gradient depends on more than AdamW's or Muon's own state and the gradient itself.
+
+        Such a method cannot go on from a checkpoint of AdamW or Muon as if it had made it.
+        """
+        clip = self.make_clip(None, self.lr)
+        return bool(self.variant or self.norm or (clip is not None and clip.has_memory))
+
     def check_level(self, level: float) -> None:
         """Refuse a level that the method cannot clip at."""
         if self.stage is ClipStage.NONE:

@@ -1,8 +1,9 @@
 """A few corrupted batches in a run, and the same steps from one checkpoint under each clip.
 
 All methods on one optimizer share the run before the corrupted batches, without a clip; from the checkpoint at their
-start every method goes on with the same batches. Only `auto()` clips from the first step of a run of its own: it
-judges a gradient by those before. The paper's introduction starts from such spikes.
+start every method goes on with the same batches. Only those that judge a gradient by the ones before, `auto()` and most
+of the methods that others published, act from the first step of a run of their own. The paper's introduction starts
+from such spikes.
 """
 
 import tempfile
@@ -99,7 +100,7 @@ class SpikeConfig:
         found: dict[str, list[str]] = {}
         for method in self.methods:
             known = training_methods.find(method)
-            found.setdefault(known.optimizer if known.own_clip is None else method, []).append(method)
+            found.setdefault(method if known.judges_by_the_past else known.optimizer, []).append(method)
         return found
 
     def settings(self, method: str, seed: int) -> Settings:
