@@ -5,9 +5,6 @@ whose rows differ in size looks heavy-tailed and is not. Of what is left a sketc
 the threshold that lets the most signal through for its noise (efficiency.py). Where that gains too little, there is no
 clip, only a guard: a bound that a Gaussian entry passes once in a thousand matrices.
 
-A matrix that as a whole is 64 times as large as in the step before, as after an initialisation at 0, passes as it is:
-none of its entries stands out, and what is known of its size is out of date.
-
 A clip also makes small entries smaller: on average by its slope E[f']. The output is divided by that, so that a small
 signal passes as it is, and a learning rate that was right without the clip stays right.
 """
@@ -29,7 +26,6 @@ TIE = 0.02  # of thresholds whose gains differ by less than this share, the larg
 ENOUGH = 4096  # entries in a sketch below which its gain may be chance; Gaussian ones then reach 1.02 in 1 of 10^4
 FEW = 256  # entries in a sketch below which it says nothing of their variance
 CEILING = 12.0  # an entry counts for the scales as if it were at most 2^12 times the typical one of the step before
-JUMP = CEILING / 2  # octaves by which a matrix must have grown since the step before for that ceiling to be out of date
 _LOOK = 1 << 16  # entries of a matrix that a step adds to the sketch, about: rows in turn
 
 
@@ -101,9 +97,9 @@ class Auto:
         x = resolve_placements(x) if is_dtensor(x) else x
         scales = log_scales(x, *expected(state))
         own, local = scales.local(x), x.to_local() if is_dtensor(x) else x
-        new, jumped = _sketch_of_rows(x, local, own, state["looks"]), has_jumped(scales, state)
+        new = _sketch_of_rows(x, local, own, state["looks"])
         seen, state = self.follow(new, scales, tuple(x.shape[-2:]), state)
-        decision = self.decide(seen, operator, tuple(x.shape[-2:]), jumped)
+        decision = self.decide(seen, operator, tuple(x.shape[-2:]))
         if is_dtensor(x):
             batch = local_slices(x)[:-2]
             decision = Decision(*(each[batch] for each in decision))
@@ -115,23 +111,16 @@ class Auto:
         matrix = x if x.ndim > 1 else x.reshape(1, -1)
         shape, scales = tuple(matrix.shape[-2:]), log_scales(matrix, *expected(state))
         new = _sketch_of_rows(matrix, matrix, scales, state["looks"])
-        seen = self.follow(new, scales, shape, state)[0]
-        decision = self.decide(seen, operator, shape, has_jumped(scales, state))
-        return _thresholds(decision, scales).reshape(x.shape)
+        decision = self.decide(self.follow(new, scales, shape, state)[0], operator, shape)
+        return (decision.threshold * scales.product()).reshape(x.shape)
 
-    def decide(self, seen: Array, operator: Operator, shape: tuple[int, int], jumped: Array | None = None) -> Decision:
-        """Decide from sketches (..., 256) of matrices of this shape.
-
-        jumped  which of them pass as they are, (..., 1, 1), as `has_jumped` tells; None: none does
-        """
+    def decide(self, seen: Array, operator: Operator, shape: tuple[int, int]) -> Decision:
+        """Decide from sketches (..., 256) of matrices of this shape."""
         xp = namespace(seen)
         guard = gaussian_guard(*shape, self.false_alarms)
         best = best_threshold(seen, operator, TIE, guard)
-        clips, bound = (best.gain > self.margin) & (seen.sum(-1) >= ENOUGH), constant(guard, seen)
-        if jumped is not None:
-            passes = jumped[..., 0, 0]
-            clips, bound = clips & ~passes, xp.where(passes, math.inf, bound)
-        threshold = xp.where(clips, best.threshold, bound)
+        clips = (best.gain > self.margin) & (seen.sum(-1) >= ENOUGH)
+        threshold = xp.where(clips, best.threshold, constant(guard, seen))
         slope = xp.where(clips, best.slope, constant(1.0, seen))
         return Decision(*(each[..., None, None] for each in (clips, threshold, slope)))
 
@@ -141,12 +130,12 @@ class Auto:
         new     the sketch of this step's entries, (..., 256), from matrices of this shape with these scales
         """
         xp = namespace(new)
-        old, count, jumped = state["sketch"], scales.count[..., 0], has_jumped(scales, state)
+        old, count = state["sketch"], scales.count[..., 0]
         first = old.sum(-1)[..., None] == 0
-        merged = xp.where((count > 0) & ~jumped[..., 0], self.beta * old + new, old)
-        # A few entries among zeros say nothing of the size that the next step's will have, nor do those at the ceiling.
-        known = (2 * scales.count >= math.prod(shape)) & ~jumped
-        level = xp.where(known, scales.level, xp.where(scales.count > 0, math.inf, state["level"]))
+        merged = xp.where((count > 0) & ~scales.outgrown[..., 0], self.beta * old + new, old)
+        # A few entries among zeros say nothing of the size that the next step's will have.
+        full = 2 * scales.count >= math.prod(shape)
+        level = xp.where(full, scales.level, xp.where(scales.count > 0, math.inf, state["level"]))
         return xp.where(first, new, old), {
             "sketch": merged,
             "level": level,
@@ -188,14 +177,6 @@ def expected(state: State) -> tuple[Array, Array]:
     return variance[..., None, None], state["level"] + CEILING
 
 
-def has_jumped(scales: LogScales, state: State) -> Array:
-    """Tell of each matrix, (..., 1, 1), whether it is too large for the ceiling that its `scales` were estimated under.
-
-    Spikes cannot bring that about: a share s of the entries, however large, raises the mean logarithm by 12 s at most.
-    """
-    return scales.level > state["level"] + JUMP
-
-
 def rows_in_turn(m: int, n: int) -> tuple[int, int]:
     """Return every how many rows of an m x n matrix one step adds to the sketch, and how many these are."""
     stride = min(max(m * n // _LOOK, 1), m)
@@ -233,16 +214,10 @@ def _sharded_sketch(x: Any, local: Any, own: LogScales, looks: Any, stride: int)
     return counts
 
 
-def _thresholds(decision: Decision, scales: LogScales) -> Array:
-    """Return the threshold of every entry, (..., m, n); inf in a matrix that passes, whatever its scales."""
-    at = decision.threshold * scales.product()
-    return namespace(at).where(decision.threshold < math.inf, at, decision.threshold)
-
-
 def _applied(x: Array, operator: Operator, decision: Decision, scales: LogScales) -> Array:
     """Apply the operator or the guard to each matrix, at its threshold times the scales of its entries."""
     xp = namespace(x)
-    threshold = _thresholds(decision, scales)
+    threshold = decision.threshold * scales.product()
     if on_host(x) and not bool(decision.clips.any()):
         return hard_clip(x, cast(threshold, x.dtype))
     clipped = cast_like(operator(widen(x), cast(threshold, widen(x).dtype)) / decision.slope, x)

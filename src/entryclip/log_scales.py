@@ -6,14 +6,20 @@ logarithm is read off the bit pattern (exponent and mantissa as one fixed-point 
 integers are the same in every order, so that parts of a matrix, tiles on a device or shards on processes, add up to the
 same bits.
 
+The ceiling is a guess, from the size that the matrix had before. Where entries come near it on average, the matrix has
+outgrown it as a whole, as gradients do behind a map that starts at 0. Then what the ceiling cut off is added again to
+the mean of all; rows and columns that all reach it cannot be told apart, and count as equal. Spikes alone do not bring
+that about: half of all entries would have to be spikes.
+
 Means of few entries scatter. What of the scatter of the row means exceeds that of equal rows is taken for real, and the
 means are shrunk towards their common one by that share (Stein's estimate): rows of equal scale stay as they are.
 
 `entryclip.scales` has the more precise estimates for diagnostics, which take several passes.
 """
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,6 +33,7 @@ _INFINITY = 0x7F80_0000
 # Mean and variance of this logarithm of |z|, z standard Gaussian, by numerical integration.
 GAUSSIAN_MEAN = -0.973654
 GAUSSIAN_VARIANCE = 2.568639
+NEAR = 6.0  # octaves: a matrix whose mean logarithm is as near to the ceiling as this has outgrown it
 SMALLEST, LARGEST = -120.0, 120.0  # scales beyond 2^+-120 are taken as these, so that 1 / scale is a number
 
 
@@ -38,6 +45,7 @@ class LogScales:
     columns: Array  # (..., 1, n)
     count: Array  # (..., 1, 1): entries that are not 0
     level: Array  # (..., 1, 1): the mean of log2 |x|
+    outgrown: Array  # (..., 1, 1): whether the matrix as a whole has outgrown the ceiling
 
     def product(self) -> Array:
         """Return the scale of every entry, (..., m, n)."""
@@ -49,21 +57,18 @@ class LogScales:
             return self
         *batch, own_rows, own_columns = local_slices(x)
         rows, columns = self.rows[(*batch, own_rows)], self.columns[(*batch, slice(None), own_columns)]
-        return LogScales(rows, columns, self.count[tuple(batch)], self.level[tuple(batch)])
+        return LogScales(rows, columns, *(each[tuple(batch)] for each in (self.count, self.level, self.outgrown)))
 
 
-def log_bits(x: Array, ceiling: Array | None = None) -> Array:
+def log_bits(x: Array) -> Array:
     """Return the bit patterns of |x| in fp32 as integers: NaN as inf, 2^23 a factor of two, 0 for zero.
-
-    Those above a `ceiling`, a power of two, count as that.
 
     >>> log_bits(np.array([-4.0, 2.0, 0.0])) / 2**23 - 127
     array([   2.,    1., -127.])
     """
     xp = namespace(x)
     narrow = xp.abs(cast(x, xp.float32))
-    bits = xp.clip(narrow.view(xp.int32), None, _INFINITY)
-    return bits if ceiling is None else xp.minimum(bits, ceiling_bits(ceiling))
+    return xp.clip(narrow.view(xp.int32), None, _INFINITY)
 
 
 def ceiling_bits(ceiling: Array) -> Array:
@@ -85,25 +90,35 @@ def log_scales(x: Array, variance: Array | float = GAUSSIAN_VARIANCE, ceiling: A
     >>> round(float(found.rows[:250].mean() / found.rows[250:].mean())), f"{float(found.product()[250:].mean()):.1f}"
     (8, '3.0')
     """
-    return scales_of_sums(*_sums(x, ceiling), variance)
+    return scales_of_sums(_sums(x, ceiling), variance, ceiling)
 
 
-def scales_of_sums(
-    row_sums: Array, row_counts: Array, column_sums: Array, column_counts: Array, variance: Array | float
-) -> LogScales:
-    """Estimate scales from the sums of `log_bits` and the counts of entries that are not 0.
+class LogSums(NamedTuple):
+    """Sums of `log_bits` under a ceiling, and counts of entries that are not 0: whole numbers in fp64."""
 
-    They are whole numbers in fp64, by row, (..., m, 1), and by column, (..., 1, n).
-    """
+    row_sums: Array  # (..., m, 1)
+    row_counts: Array
+    column_sums: Array  # (..., 1, n)
+    column_counts: Array
+    excess: Array  # (..., 1, 1): what the ceiling cut off, over all entries
+
+
+def scales_of_sums(sums: LogSums, variance: Array | float, ceiling: Array | float | None = None) -> LogScales:
+    """Estimate scales from the sums under a ceiling, (..., 1, 1): see `log_scales`."""
+    ceiling = math.inf if ceiling is None else ceiling
+    row_sums, row_counts, column_sums, column_counts, excess = sums
+    size = row_sums.shape[-2] * column_sums.shape[-1]
     with quiet(namespace(row_sums)):
         count = row_counts.sum(-2, keepdims=True)
         mean = row_sums.sum(-2, keepdims=True) / _at_least_one(count)
+        outgrown = (2 * count >= size) & (mean / ONE - BIAS > ceiling - NEAR)
         rows = _shrunk(row_sums, row_counts, mean, variance, -2)
         columns = _shrunk(column_sums, column_counts, mean, variance, -1)
         xp = namespace(mean)
+        mean = xp.where(outgrown, mean + excess / _at_least_one(count), mean)
         level = xp.clip(mean / ONE - BIAS - GAUSSIAN_MEAN + rows, SMALLEST, LARGEST)
         power = [cast(xp.exp2(each), xp.float32) for each in (level, columns)]
-    return LogScales(power[0], power[1], cast(count, xp.float32), cast(mean / ONE - BIAS, xp.float32))
+    return LogScales(power[0], power[1], cast(count, xp.float32), cast(mean / ONE - BIAS, xp.float32), outgrown)
 
 
 def _shrunk(sums: Array, counts: Array, mean: Array, variance: Array | float, axis: int) -> Array:
@@ -119,11 +134,8 @@ def _shrunk(sums: Array, counts: Array, mean: Array, variance: Array | float, ax
     return xp.where(scatter > 0, share, xp.zeros_like(share)) * offset
 
 
-def _sums(x: Any, ceiling: Array | None) -> tuple[Array, Array, Array, Array]:
-    """Return sums of the logarithms' bits and counts of entries by row, (..., m, 1), and by column, (..., 1, n).
-
-    They are whole numbers in fp64 (fp32 in jax without its x64 switch).
-    """
+def _sums(x: Any, ceiling: Array | None) -> LogSums:
+    """Return the sums and counts of an array; whole numbers in fp64 (fp32 in jax without its x64 switch)."""
     if not is_dtensor(x):
         return _local_sums(x, ceiling)
     *batch, rows, columns = local_slices(x)
@@ -131,25 +143,33 @@ def _sums(x: Any, ceiling: Array | None) -> tuple[Array, Array, Array, Array]:
     shape, n = tuple(x.shape[:-1]), x.shape[-1]
     by_row = torch.zeros(2, *shape, 1, dtype=torch.float64, device=local[0].device)
     by_column = torch.zeros(2, *shape[:-1], 1, n, dtype=torch.float64, device=local[0].device)
+    excess = torch.zeros(*shape[:-1], 1, 1, dtype=torch.float64, device=local[0].device)
     by_row[(slice(None), *batch, rows)] = torch.stack(local[:2])
-    by_column[(slice(None), *batch, slice(None), columns)] = torch.stack(local[2:])
-    together = torch.cat([by_row.reshape(-1), by_column.reshape(-1)])  # whole numbers below 2^53: exact in any order
+    by_column[(slice(None), *batch, slice(None), columns)] = torch.stack(local[2:4])
+    excess[tuple(batch)] = local.excess
+    parts = (by_row, by_column, excess)
+    together = torch.cat([part.reshape(-1) for part in parts])  # whole numbers below 2^53: exact in any order
     all_reduce(together, torch.distributed.ReduceOp.SUM, shard_groups(x))
-    row_part, column_part = torch.split(together, [by_row.numel(), by_column.numel()])
-    return (*row_part.reshape(by_row.shape), *column_part.reshape(by_column.shape))
+    pieces = torch.split(together, [part.numel() for part in parts])
+    by_row, by_column, excess = (piece.reshape(part.shape) for piece, part in zip(pieces, parts, strict=True))
+    return LogSums(by_row[0], by_row[1], by_column[0], by_column[1], excess)
 
 
-def _local_sums(x: Array, ceiling: Array | None) -> tuple[Array, Array, Array, Array]:
-    bits = log_bits(x, ceiling)
-    xp = namespace(bits)
+def _local_sums(x: Array, ceiling: Array | None) -> LogSums:
+    whole = log_bits(x)
+    xp = namespace(whole)
+    bits = whole if ceiling is None else xp.minimum(whole, ceiling_bits(ceiling))
+    cut_off = whole - bits
     if xp is torch:
         found = [bits.sum(axis, keepdim=True, dtype=torch.int64) for axis in (-1, -2)]
         counts = [torch.count_nonzero(bits, axis).unsqueeze(axis) for axis in (-1, -2)]
+        excess = cut_off.sum((-2, -1), keepdim=True, dtype=torch.int64)
     else:
         wide = bits.astype(np.int64) if xp is np else double(bits)
         found = [wide.sum(axis, keepdims=True) for axis in (-1, -2)]
         counts = [(bits != 0).sum(axis, keepdims=True) for axis in (-1, -2)]
-    return double(found[0]), double(counts[0]), double(found[1]), double(counts[1])
+        excess = (cut_off.astype(np.int64) if xp is np else double(cut_off)).sum((-2, -1), keepdims=True)
+    return LogSums(double(found[0]), double(counts[0]), double(found[1]), double(counts[1]), double(excess))
 
 
 def _at_least_one(count: Array) -> Array:

@@ -14,7 +14,7 @@ static Job random_job(void) {
     int64_t rows = 1 + draw(40), columns = draw(20) ? 1 + draw(700) : PARALLEL / rows + draw(20), n = rows * columns;
     Job job = {.p = numbers(n, 0), .m = numbers(n, 0), .v = numbers(n, 1), .g = numbers(n, 0), .rows = rows, .columns = columns};
     job.row_sums = room(rows), job.row_counts = room(rows);
-    job.column_sums = room(columns), job.column_counts = room(columns);
+    job.column_sums = room(columns), job.column_counts = room(columns), job.excess = room(1);
     job.row_scales = numbers(rows, 1), job.column_scales = numbers(columns, 1);
     job.sketch = malloc(BINS * sizeof(float));
     job.by_columns = (int32_t)draw(2);
@@ -34,7 +34,7 @@ static Job random_job(void) {
 
 static void release(Job *job) {
     free(job->p), free(job->m), free(job->v), free((void *)job->g);
-    free(job->row_sums), free(job->row_counts), free(job->column_sums), free(job->column_counts);
+    free(job->row_sums), free(job->row_counts), free(job->column_sums), free(job->column_counts), free(job->excess);
     free((void *)job->row_scales), free((void *)job->column_scales), free(job->sketch);
 }
 

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from ...auto_threshold import rows_in_turn
 from ...efficiency import BINS
-from ...log_scales import LogScales, scales_of_sums
+from ...log_scales import LogScales, LogSums, scales_of_sums
 from .scaled_matrices import ScaledMatrices
 
 
@@ -18,14 +18,14 @@ class MatricesOfOneShape:
         self.stride, self.looked_at = rows_in_turn(m, n)
         self.row_sums, self.row_counts = np.zeros((count, m, 1), np.int64), np.zeros((count, m, 1), np.int64)
         self.column_sums, self.column_counts = np.zeros((count, 1, n), np.int64), np.zeros((count, 1, n), np.int64)
+        self.excess = np.zeros((count, 1, 1), np.int64)
         self.row_scales, self.column_scales = np.ones((count, m, 1), np.float32), np.ones((count, 1, n), np.float32)
         self.sketch = np.zeros((count, BINS), np.float32)
 
-    def set_scales(self, variance: NDArray[np.float32]) -> LogScales:
-        """Make the scales of the sums that were found."""
-        by_row, by_column = (self.row_sums, self.row_counts), (self.column_sums, self.column_counts)
-        sums, counts, column_sums, column_counts = (each.astype(np.float64) for each in (*by_row, *by_column))
-        scales = scales_of_sums(sums, counts, column_sums, column_counts, variance)
+    def set_scales(self, variance: NDArray[np.float32], ceiling: NDArray[np.float32]) -> LogScales:
+        """Make the scales of the sums that were found under the ceiling."""
+        found = (self.row_sums, self.row_counts, self.column_sums, self.column_counts, self.excess)
+        scales = scales_of_sums(LogSums(*(each.astype(np.float64) for each in found)), variance, ceiling)
         self.row_scales[:], self.column_scales[:] = scales.rows, scales.columns
         return scales
 

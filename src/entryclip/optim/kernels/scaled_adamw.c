@@ -22,6 +22,7 @@ typedef struct {
     int64_t rows, columns;
     int64_t *row_sums, *column_sums;   /* of bit patterns, where x is not 0 */
     int64_t *row_counts, *column_counts; /* of entries that are not 0 */
+    int64_t *excess;            /* one number: what the ceiling cuts off the bit patterns, over all entries */
     const float *row_scales, *column_scales;
     float *sketch;              /* BINS counts */
     int64_t look_from, look_by; /* the sketch takes every so many rows (by_columns: columns), beginning with this one */
@@ -40,7 +41,8 @@ static int threads_for(const Job *job, int threads) {
     return threads < job->rows ? threads : (int)job->rows;
 }
 
-INLINE void scan_row(
+/* Returns what the ceiling cuts off. */
+INLINE int64_t scan_row(
     int of_gradient, const Job *job, int64_t row, int32_t *restrict bits, int64_t *restrict sums, int64_t *restrict zeros
 ) {
     const Adam adam = job->adam;
@@ -48,11 +50,12 @@ INLINE void scan_row(
     float *restrict m = job->m + at, *restrict v = job->v + at;
     const float *restrict g = job->g + at;
     const int32_t ceiling = job->ceiling;
-    int32_t least = INT32_MAX;
-    int64_t sum = 0, missing = 0;
+    int32_t least = INT32_MAX, most = 0;
+    int64_t sum = 0, missing = 0, excess = 0;
     for (int64_t j = 0; j < columns; j++) {
         if (!of_gradient) advance(&adam, g[j], m + j, v + j);
         int32_t each = magnitude(of_gradient ? g[j] : direction(&adam, m[j], v[j]));
+        most = each > most ? each : most;
         bits[j] = each = each < ceiling ? each : ceiling;
         least = each < least ? each : least;
     }
@@ -65,31 +68,39 @@ INLINE void scan_row(
             missing += bits[j] == 0;
             zeros[j] += bits[j] == 0;
         }
+    if (most > ceiling) /* rare */
+        for (int64_t j = 0; j < columns; j++) {
+            int32_t each = magnitude(of_gradient ? g[j] : direction(&adam, m[j], v[j]));
+            excess += (each < INFINITE ? each : INFINITE) - bits[j];
+        }
     job->row_sums[row] = sum;
     job->row_counts[row] = columns - missing;
+    return excess;
 }
 
 /* Returns whether there was memory enough. */
 int scan(Job *jobs, int64_t count, int32_t most_threads) {
     for (Job *job = jobs; job < jobs + count; job++) {
         int threads = threads_for(job, most_threads);
-        int64_t columns = job->columns;
-        int64_t *sums = calloc(2 * columns * threads, sizeof *sums); /* by thread: sums of columns, and their zeros */
+        int64_t columns = job->columns, room = 2 * columns + 1;
+        int64_t *sums = calloc(room * threads, sizeof *sums); /* by thread: sums of columns, their zeros, the excess */
         int32_t *bits = malloc(columns * threads * sizeof *bits);
         if (sums && bits) {
 #pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
             for (int t = 0; t < threads; t++) {
-                int64_t *own = sums + 2 * columns * t;
+                int64_t *own = sums + room * t;
                 for (int64_t i = job->rows * t / threads; i < job->rows * (t + 1) / threads; i++) {
-                    if (job->of_gradient) scan_row(1, job, i, bits + columns * t, own, own + columns);
-                    else scan_row(0, job, i, bits + columns * t, own, own + columns);
+                    if (job->of_gradient) own[room - 1] += scan_row(1, job, i, bits + columns * t, own, own + columns);
+                    else own[room - 1] += scan_row(0, job, i, bits + columns * t, own, own + columns);
                 }
             }
+            *job->excess = 0;
+            for (int t = 0; t < threads; t++) *job->excess += sums[room * t + room - 1];
             for (int64_t j = 0; j < columns; j++) {
                 job->column_sums[j] = 0, job->column_counts[j] = job->rows;
                 for (int t = 0; t < threads; t++) {
-                    job->column_sums[j] += sums[2 * columns * t + j];
-                    job->column_counts[j] -= sums[2 * columns * t + columns + j];
+                    job->column_sums[j] += sums[room * t + j];
+                    job->column_counts[j] -= sums[room * t + columns + j];
                 }
             }
         }

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...auto_threshold import expected, has_jumped
+from ...auto_threshold import expected
 from ...log_scales import ceiling_bits
 from .compiler import library
 from .host_jobs import ADAM, point_at_parameters, set_step
 from .host_scales import by_shape
 from .plan import OPERATORS, Backend, KernelPlan, Operator
 
-_ARRAYS = ("row_sums", "column_sums", "row_counts", "column_counts", "row_scales", "column_scales")
+_ARRAYS = ("row_sums", "column_sums", "row_counts", "column_counts", "excess", "row_scales", "column_scales")
 SCALED_JOB = np.dtype(
     [
         *((name, "i8") for name in ("p", "m", "v", "g", "rows", "columns", *_ARRAYS, "sketch")),
@@ -62,7 +62,7 @@ class ScaledCPUBackend:
             for kind in ("sums", "counts", "scales"):
                 jobs[f"row_{kind}"][at] = _each(getattr(matrices, f"{own}_{kind}"))
                 jobs[f"column_{kind}"][at] = _each(getattr(matrices, f"{other}_{kind}"))
-            jobs["sketch"][at] = _each(matrices.sketch)
+            jobs["sketch"][at], jobs["excess"][at] = _each(matrices.sketch), _each(matrices.excess)
             jobs["look_by"][at], jobs["look_count"][at] = matrices.stride, matrices.looked_at
 
     def step_(self, plan: KernelPlan) -> None:
@@ -71,7 +71,7 @@ class ScaledCPUBackend:
         memory, rule, operator = scaled.memory, scaled.rule, scaled.operator
         variance, ceiling = expected(memory)
         self._scan(plan, ceiling_bits(ceiling).reshape(-1))
-        scales = [matrices.set_scales(variance[matrices.index]) for matrices in self._shapes]
+        scales = [each.set_scales(variance[each.index], ceiling[each.index]) for each in self._shapes]
         jobs["look_from"] = memory["looks"].astype(np.int64)[self._owner] % jobs["look_by"]
         load_scaled_library().sketch(*self._arguments(), torch.get_num_threads())
         jobs["operator"] = int(Operator.HARD)
@@ -80,7 +80,7 @@ class ScaledCPUBackend:
             at = matrices.index
             before = {"sketch": memory["sketch"][at], "level": memory["level"][at], "looks": np.float32(0)}
             seen, after = rule.follow(matrices.sketch, found, matrices.shape, before)
-            decision = rule.decide(seen, operator, matrices.shape, has_jumped(found, before))
+            decision = rule.decide(seen, operator, matrices.shape)
             jobs["operator"][at[decision.clips.reshape(-1)]] = int(OPERATORS[operator])
             jobs["threshold"][at], jobs["slope"][at] = decision.threshold.reshape(-1), decision.slope.reshape(-1)
             memory["sketch"][at], memory["level"][at] = after["sketch"], after["level"]

@@ -46,6 +46,7 @@ class ScaledGPUBackend:
         lines = int(sides.sum())
         self._sums = torch.zeros(lines, dtype=torch.int64, **new)  # of bit patterns; `scale` leaves them empty
         self._zeros = torch.zeros(lines, dtype=torch.int32, **new)
+        self._excess = torch.zeros(count, dtype=torch.int64, **new)  # `scale` leaves it empty, too
         self._scales = torch.ones(lines, dtype=torch.float32, **new)
         self._counts = torch.zeros(count, BINS, dtype=torch.int32, **new)  # `decide` leaves them empty
         self._found = torch.zeros(count, kernels.FOUND_COLUMNS.value, dtype=torch.float32, **new)
@@ -62,19 +63,18 @@ class ScaledGPUBackend:
         tile = {"TILE": backend.tile, "BLOCK": backend.block}
         chosen = {"OF_GRADIENT": scaled.of_gradient, **tile}
         half, tiles = backend.has_half, (self._tiles, self._shapes)
-        sums, results = (self._sums, self._zeros), (self._found, self._decisions)
+        sums, results = (self._sums, self._zeros, self._excess), (self._found, self._decisions)
         slopes, powers, sizes, log_sizes, thresholds = self._tables
 
         def launch(kernel: Any, programs: Tensor, *arguments: Any, **constants: Any) -> None:
             backend.launch(kernel, len(programs), *arguments, **constants)
 
         launch(kernels.scan, self._tiles, *entries, *tiles, memory["level"], *sums, HALF=half, **chosen)
-        remembered: tuple[Tensor, ...] = (memory["sketch"], memory["looks"])
+        remembered = (memory["sketch"], memory["level"], memory["looks"])
         arrays: tuple[Tensor, ...] = (self._shapes, *sums, self._scales, *remembered, log_sizes, self._found)
         launch(decision.scale, self._shapes, *arrays, BLOCK=512)
         looked = (self._looked_tiles, self._shapes, self._scales, self._found, self._counts)
         launch(kernels.sketch, self._looked_tiles, *entries, *looked, **chosen)
-        remembered = (memory["sketch"], memory["level"], memory["looks"])
         numbers = (self._candidates, scaled.rule.margin, scaled.rule.beta)
         arrays = (self._shapes, self._guards, *remembered, self._counts, *results, slopes, powers, sizes, thresholds)
         launch(decision.decide, self._shapes, *arrays, *numbers, CHUNK=self.chunk)

@@ -9,6 +9,7 @@ import triton.language as tl
 
 from ... import auto_threshold, log_scales
 from .triton_scaled import (
+    ABOVE,
     BIAS,
     BINS,
     CLIPS,
@@ -22,6 +23,7 @@ from .triton_scaled import (
     LINES,
     LOOKS,
     ONE,
+    OUTGROWN,
     PARAMETER,
     ROWS,
     SHAPE_COLUMNS,
@@ -34,7 +36,7 @@ GAUSSIAN_MEAN = tl.constexpr(log_scales.GAUSSIAN_MEAN)
 GAUSSIAN_VARIANCE = tl.constexpr(log_scales.GAUSSIAN_VARIANCE)
 SMALLEST, LARGEST = tl.constexpr(log_scales.SMALLEST), tl.constexpr(log_scales.LARGEST)
 TIE, ENOUGH = tl.constexpr(1 - auto_threshold.TIE), tl.constexpr(auto_threshold.ENOUGH)
-FEW, JUMP = tl.constexpr(auto_threshold.FEW), tl.constexpr(auto_threshold.JUMP)
+FEW, NEAR = tl.constexpr(auto_threshold.FEW), tl.constexpr(log_scales.NEAR)
 
 
 @triton.jit
@@ -59,11 +61,12 @@ def _offsets(sums, zeros, lines, length, across, mean):
 
 @triton.jit
 def _write_scales(
-    sums, zeros, scales, length, across, mean, variance, has_level, BLOCK: tl.constexpr
+    sums, zeros, scales, length, across, mean, level, variance, has_level, BLOCK: tl.constexpr
 ):  # fmt: skip
     """Write the scales of rows, or of columns, shrunk by what of their scatter is chance; leave the sums empty.
 
     across      how many entries each of them has
+    level       the mean of log2 |x|; `mean` is that of the bit patterns under the ceiling
     has_level   whether their scales contain the matrix's common one
     """
     scatter, chance = tl.zeros((BLOCK,), tl.float64), tl.zeros((BLOCK,), tl.float64)
@@ -78,19 +81,20 @@ def _write_scales(
     by_chance = variance.to(tl.float64) * tl.sum(chance, 0) / tl.maximum(used, 1.0)
     share = tl.maximum(1 - by_chance / tl.where(spread > 0, spread, 1.0), 0.0)
     share = tl.where(spread > 0, share, 0.0)
-    level = mean / ONE - BIAS - GAUSSIAN_MEAN
     for k in range(0, length, BLOCK):
         lines = k + tl.arange(0, BLOCK)
         offset, _ = _offsets(sums, zeros, lines, length, across, mean)
         power = share * offset
-        power = tl.where(has_level, tl.minimum(tl.maximum(level + power, SMALLEST), LARGEST), power)
+        power = tl.where(has_level, tl.minimum(tl.maximum(level - GAUSSIAN_MEAN + power, SMALLEST), LARGEST), power)
         tl.store(scales + lines, tl.exp2(power).to(tl.float32), lines < length)
         tl.store(sums + lines, tl.zeros((BLOCK,), tl.int64), lines < length)
         tl.store(zeros + lines, tl.zeros((BLOCK,), tl.int32), lines < length)
 
 
 @triton.jit
-def scale(shapes, sums, zeros, scales, sketches, looks, log_sizes, found, BLOCK: tl.constexpr):
+def scale(
+    shapes, sums, zeros, excess, scales, sketches, levels, looks, log_sizes, found, BLOCK: tl.constexpr
+):  # fmt: skip
     """Make the scales of a matrix's rows and columns, and write down how many entries count and how large they are."""
     matrix = tl.program_id(0)
     shape = shapes + matrix * SHAPE_COLUMNS
@@ -105,15 +109,25 @@ def scale(shapes, sums, zeros, scales, sketches, looks, log_sizes, found, BLOCK:
         missing += tl.load(zeros + of_rows + lines, lines < rows, 0)
     count = (rows.to(tl.int64) * columns - tl.sum(missing, 0)).to(tl.float64)
     mean = tl.sum(total, 0).to(tl.float64) / tl.maximum(count, 1.0)
+    level, ceiling = mean / ONE - BIAS, tl.load(levels + matrix) + ABOVE
+    outgrown = (2 * count >= rows.to(tl.float64) * columns) & (level > ceiling - NEAR)
+    cut_off = tl.load(excess + matrix).to(tl.float64) / tl.maximum(count, 1.0)
+    level = tl.where(outgrown, (mean + cut_off) / ONE - BIAS, level)
     result = found + matrix * FOUND_COLUMNS
     tl.store(result + COUNT, count.to(tl.float32))
-    tl.store(result + LEVEL, (mean / ONE - BIAS).to(tl.float32))
+    tl.store(result + LEVEL, level.to(tl.float32))
+    tl.store(result + OUTGROWN, tl.where(outgrown, 1.0, 0.0))
+    tl.store(excess + matrix, tl.zeros((), tl.int64))
     tl.store(result + LOOKS, tl.load(looks + tl.load(shape + PARAMETER)))
     flips = tl.load(shape + IS_TRANSPOSED) != 0
-    _write_scales(sums + of_rows, zeros + of_rows, scales + of_rows, rows, columns, mean, variance, not flips, BLOCK)
     _write_scales(
-        sums + of_columns, zeros + of_columns, scales + of_columns, columns, rows, mean, variance, flips, BLOCK
-    )
+        sums + of_rows, zeros + of_rows, scales + of_rows, rows, columns,
+        mean, level, variance, not flips, BLOCK,
+    )  # fmt: skip
+    _write_scales(
+        sums + of_columns, zeros + of_columns, scales + of_columns, columns, rows,
+        mean, level, variance, flips, BLOCK,
+    )  # fmt: skip
 
 
 @triton.jit
@@ -166,19 +180,17 @@ def decide(
     gain, threshold, slope, total = _best_threshold(
         own, new, tl.sum(old, 0) == 0, guard, slopes, powers, sizes, thresholds, candidates, CHUNK
     )
-    result, shape = found + matrix * FOUND_COLUMNS, shapes + matrix * SHAPE_COLUMNS
-    level = tl.load(result + LEVEL)
-    jumped = level > tl.load(levels + matrix) + JUMP
-    acts = (gain > margin) & (total >= ENOUGH) & (not jumped)
+    acts = (gain > margin) & (total >= ENOUGH)
     decision = decisions + matrix * DECISION_COLUMNS
     tl.store(decision + CLIPS, tl.where(acts, 1.0, 0.0))
-    tl.store(decision + THRESHOLD, tl.where(acts, threshold, tl.where(jumped, float("inf"), guard)))
+    tl.store(decision + THRESHOLD, tl.where(acts, threshold, guard))
     tl.store(decision + FACTOR, tl.where(acts, tl.div_rn(tl.full((), 1.0, tl.float32), slope), 1.0))
     tl.debug_barrier()  # all threads have read the sketches
+    result, shape = found + matrix * FOUND_COLUMNS, shapes + matrix * SHAPE_COLUMNS
     count, entries = tl.load(result + COUNT), (tl.load(shape + ROWS) * tl.load(shape + COLUMNS)).to(tl.float32)
     tl.store(new + bins, tl.zeros((BINS,), tl.int32))
     if count > 0:  # else the step says nothing
-        tl.store(own + bins, tl.where(jumped, old, beta * old + added))
-        # A few entries among zeros say nothing of the size that the next step's will have, nor do those at the ceiling.
-        tl.store(levels + matrix, tl.where((2 * count >= entries) & (not jumped), level, float("inf")))
+        tl.store(own + bins, tl.where(tl.load(result + OUTGROWN) != 0, old, beta * old + added))
+        # A few entries among zeros say nothing of the size that the next step's will have.
+        tl.store(levels + matrix, tl.where(2 * count >= entries, tl.load(result + LEVEL), float("inf")))
         tl.store(looks + tl.load(shape + PARAMETER), tl.load(result + LOOKS) + 1)  # the same for all of a parameter's

@@ -53,7 +53,8 @@ LANES = tl.constexpr(128)  # columns of a tile
 # of its parameter; every how many of its lines (rows, or columns of a transpose) a step looks at, and how many.
 ROWS, COLUMNS, LINES, IS_TRANSPOSED, PARAMETER, STRIDE, LOOKED, SHAPE_COLUMNS = (tl.constexpr(i) for i in range(8))
 # Columns of `found`, one row of fp32 per clipped matrix: entries that are not 0, the mean of log2 |x|, steps before.
-COUNT, LEVEL, LOOKS, FOUND_COLUMNS = (tl.constexpr(i) for i in range(4))
+# And whether the matrix as a whole has outgrown the ceiling.
+COUNT, LEVEL, LOOKS, OUTGROWN, FOUND_COLUMNS = (tl.constexpr(i) for i in range(5))
 # Columns of `decisions`, likewise: whether the operator acts, else the guard; its threshold; what its output is times.
 CLIPS, THRESHOLD, FACTOR, DECISION_COLUMNS = (tl.constexpr(i) for i in range(4))
 BINS, LOWEST_BIN, BIN_SHIFT = tl.constexpr(BIN_COUNT), tl.constexpr(FIRST), tl.constexpr(SHIFT)
@@ -107,7 +108,7 @@ def _gradient(table, matrix, start, offsets, ok, HALF: tl.constexpr, ALIGNED: tl
 
 @triton.jit
 def _scan_tile(
-    table, constants, shapes, levels, sums, zeros, matrix, first_row, first_column,
+    table, constants, shapes, levels, sums, zeros, excess, matrix, first_row, first_column,
     OF_GRADIENT: tl.constexpr, HALF: tl.constexpr, ALIGNED: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     rows, columns = _sides(shapes, matrix, ALIGNED)
@@ -130,7 +131,10 @@ def _scan_tile(
             tl.store(at(m_at, offsets, ALIGNED), m, ok)
             tl.store(at(v_at, offsets, ALIGNED), v, ok)
             x = direction(m, v, tl.load(constant + A), tl.load(constant + B))
-        bits = tl.where(ok, tl.minimum(magnitude(x), ceiling), 0)
+        whole = tl.where(ok, tl.minimum(magnitude(x), INFINITY), 0)
+        bits = tl.minimum(whole, ceiling)
+        if tl.max(tl.max(whole, 1), 0) > ceiling:  # rare
+            tl.atomic_add(excess + matrix, tl.sum(tl.sum((whole - bits).to(tl.int64), 1), 0), sem="relaxed")
         missing = tl.where(ok & (bits == 0), 1, 0)
         column_sums += bits
         column_zeros += missing
@@ -148,22 +152,26 @@ def _scan_tile(
 
 @triton.jit
 def scan(
-    table, constants, tiles, shapes, levels, sums, zeros,
+    table, constants, tiles, shapes, levels, sums, zeros, excess,
     OF_GRADIENT: tl.constexpr, HALF: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Add the bit patterns of |x| in a tile to the sums of its rows and columns, and count the zeros.
+
+    What the ceiling of the matrix cuts off them is added to its `excess`.
 
     Unless x is the gradient (OF_GRADIENT), take the gradients into the moments first.
     """
     matrix, row, column = _own_tile(tiles, TILE)
     if _fits_vectors(table, shapes, matrix, HALF):
         _scan_tile(
-            table, constants, shapes, levels, sums, zeros, matrix, row, column, OF_GRADIENT, HALF, True, TILE, BLOCK
-        )
+            table, constants, shapes, levels, sums, zeros, excess, matrix, row, column,
+            OF_GRADIENT, HALF, True, TILE, BLOCK,
+        )  # fmt: skip
     else:
         _scan_tile(
-            table, constants, shapes, levels, sums, zeros, matrix, row, column, OF_GRADIENT, HALF, False, TILE, BLOCK
-        )
+            table, constants, shapes, levels, sums, zeros, excess, matrix, row, column,
+            OF_GRADIENT, HALF, False, TILE, BLOCK,
+        )  # fmt: skip
 
 
 @triton.jit

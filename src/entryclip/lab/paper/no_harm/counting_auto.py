@@ -51,9 +51,9 @@ class CountingAuto(Auto):
     actions: Actions = field(default_factory=Actions, compare=False)
     _decisions: list[Decision] = field(default_factory=list, compare=False, repr=False)  # of the call under way
 
-    def decide(self, seen: Array, operator: Operator, shape: tuple[int, int], jumped: Array | None = None) -> Decision:
+    def decide(self, seen: Array, operator: Operator, shape: tuple[int, int]) -> Decision:
         """Decide as `Auto` does, and note it for the count."""
-        decision = super().decide(seen, operator, shape, jumped)
+        decision = super().decide(seen, operator, shape)
         self._decisions[:] = [decision]
         return decision
 
