@@ -34,7 +34,7 @@ TYPES = {
     "kept": "*i32", "kept_counts": "*i32", "clipped": "i32", "estimates": "*fp64", "q": "*fp64", "histogram": "*i64",
     "shift": "i32", "multiples": "*fp64", "totals": "*i64", "squares": "*fp64", "inverse": "*fp32",
     "partials": "*fp64", "factors": "*fp32", "arrivals": "*i32",
-    "shapes": "*i64", "levels": "*fp32", "sums": "*i64", "zeros": "*i32", "scales": "*fp32", "found": "*fp32",
+    "shapes": "*i64", "excess": "*i64", "levels": "*fp32", "sums": "*i64", "zeros": "*i32", "scales": "*fp32", "found": "*fp32",
     "counts": "*i32", "decisions": "*fp32", "sketches": "*fp32", "looks": "*fp32", "log_sizes": "*fp32",
     "guards": "*fp32", "slopes": "*fp32", "powers": "*fp32", "sizes": "*fp32", "candidates": "i32", "margin": "fp32",
     "beta": "fp32",
