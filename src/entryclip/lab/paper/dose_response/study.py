@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ...engine.config_fields import extent_field
 from ...engine.study import Piece, Row
 from ...lm.train.run import Run
+from ...lm.train.subnormals import subnormals_flushed
 from ..fixed_rates import FixedRateConfig, train_to_end
 from ..typed_rows import TypedRow
 from .corruption import CLEAN, CORRUPTIONS, GradientCorruption
@@ -103,7 +104,8 @@ def run_unit(config: DoseConfig, piece: Piece) -> Iterator[Row]:
     corruption = GradientCorruption(CORRUPTIONS[piece["corruption"]], piece["rate"], piece["seed"])
     groups = run.trainer.optimizer.param_groups
     corruption.attach(p for group in groups if group["role"] == "hidden" for p in group["params"])
-    outcome = train_to_end(run, lambda trainer, loss: None)
+    with subnormals_flushed():
+        outcome = train_to_end(run, lambda trainer, loss: None)
     yield DoseRun(
         **piece,
         lr=config.rate_of(piece["method"]),
