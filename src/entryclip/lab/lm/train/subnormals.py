@@ -1,7 +1,7 @@
 """Arithmetic without subnormal numbers, for training runs that would be full of them.
 
 One gradient entry of 1e35 makes all others of a matrix subnormal once it is divided by its norm, as Muon does before
-its iterations, and a CPU computes with such numbers ten times slower. As zeros they change nothing that matters.
+its iterations, and a CPU computes with such numbers several times slower. As zeros they change nothing that matters.
 """
 
 from collections.abc import Iterator
