@@ -118,6 +118,14 @@ def test_lost_runs_count_as_standing_still_and_the_dose_where_a_clip_pays_is_fou
     assert panel.losses["adamw"][HIGH].tolist() == [STILL, STILL, 5.0]
     assert panel.lost["adamw"] == {CLEAN: 0, LOW: 0, HIGH: 2}
     assert panel.pays_from("adamw-auto") == HIGH
+
+
+def test_without_corruption_there_is_nothing_to_pay_for():
+    """A method that ends lower at every dose, 0 among them: from the lowest dose on, not from 0."""
+    losses = {"adamw": 3.0, "adamw-auto": 2.9}
+    made_up = {method: {dose: [loss, loss + 0.1] for dose in (CLEAN, LOW, HIGH)} for method, loss in losses.items()}
+    (panel,) = panels_of(made(made_up))
+    assert panel.pays_from("adamw-auto") == LOW
     keeps_up, pays = STUDY.claims(made(EXAMPLE))
     assert keeps_up.holds
     assert pays.holds

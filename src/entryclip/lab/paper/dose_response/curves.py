@@ -44,10 +44,10 @@ class Panel(NamedTuple):
         return student_interval(self.losses[method][dose] - self.losses[self.baseline][dose])
 
     def pays_from(self, method: str) -> float | None:
-        """The lowest dose from which on, at every higher dose too, the interval lies below 0; None if there is none."""
+        """The lowest dose above 0 from which on the interval lies below 0, at every higher one too; None: at none."""
         found = None
         for dose in reversed(self.doses):
-            if not self.against_none(method, dose).high < 0:
+            if not dose or not self.against_none(method, dose).high < 0:
                 break
             found = dose
         return found
