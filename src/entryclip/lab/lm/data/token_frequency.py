@@ -26,7 +26,7 @@ def frequency_bands(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the number of each token's band in `BANDS`, 0 for the most frequent, from how often each token occurs.
 
     >>> frequency_bands(np.array([900_000, 99_500, 495, 4, 1, 0])).tolist()
-    [0, 0, 1, 3, 4, 4]
+    [0, 0, 1, 3, 3, 4]
     """
     per_million = counts * (1e6 / max(int(counts.sum()), 1))
     return np.searchsorted(-np.array(_EDGES), -per_million)
