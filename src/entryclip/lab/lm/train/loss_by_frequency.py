@@ -5,9 +5,8 @@ from typing import NamedTuple
 import torch
 
 from ..data.token_frequency import BANDS, count_tokens, frequency_bands
+from ..model.head_loss import IGNORED
 from .trainer import Trainer
-
-_IGNORED = -100  # the target that torch's cross entropy leaves out
 
 
 class BandLoss(NamedTuple):
@@ -37,7 +36,7 @@ def loss_by_frequency(trainer: Trainer) -> list[BandLoss]:
         for band in range(len(BANDS)):
             count = int((bands == band).sum())
             if count:
-                loss = trainer.loss(inputs, targets.where(bands == band, _IGNORED))
+                loss = trainer.loss(inputs, targets.where(bands == band, IGNORED))
                 totals[band] += float(loss.double()) * count
                 tokens[band] += count
     return [BandLoss(count, total / count if count else None) for count, total in zip(tokens, totals, strict=True)]

@@ -17,6 +17,7 @@ from ....dtensor import whole
 from ....optim.clipped_mean import ClippedMean
 from ....optim.groups import STAGES
 from ..model.gpt import GPT
+from ..model.head_loss import IGNORED
 from . import training_methods
 from .distributed import Processes
 from .divergence import Diverged, find_origin
@@ -24,8 +25,6 @@ from .schedule import lr_factor, warm_momentum
 from .settings import Settings
 from .training_data import TrainingData
 from .training_methods import ClipStage
-
-_IGNORED = -100  # the target that torch's cross entropy leaves out
 
 
 class Trainer:
@@ -116,7 +115,7 @@ class Trainer:
         for first in range(0, left, batches.sequences):
             tokens, targets = (each.to(self.processes.device) for each in next(batches))
             count = min(max(left - first - self.processes.rank * len(tokens), 0), len(tokens))
-            targets[count:] = _IGNORED  # all processes run every batch, since a forward pass under fsdp is collective
+            targets[count:] = IGNORED  # all processes run every batch, since a forward pass under fsdp is collective
             loss = self.loss(tokens, targets)
             total += loss.double() * count if count else 0.0
         return float(self.processes.mean(total)) * self.processes.count / left
