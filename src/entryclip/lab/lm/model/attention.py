@@ -1,7 +1,7 @@
 """Attention that is causal, stays within a document, and reaches back over a sliding window of blocks.
 
-Two implementations with one result: FlexAttention, which skips blocks that are masked entirely, on a GPU; a dense mask
-elsewhere.
+Three implementations with one result: FlexAttention, which skips blocks that are masked entirely, on a GPU;
+`windowed_attention`, which skips most of what is masked, for short sequences on a CPU; a dense mask elsewhere.
 """
 
 import functools
@@ -10,6 +10,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
+
+from .row_chunks import can_chunk
+from .windowed_attention import LONGEST, windowed_attention
 
 AttentionFunction = Callable[
     [Tensor, Tensor, Tensor], Tensor
@@ -28,7 +31,7 @@ def document_numbers(tokens: Tensor, separator: int) -> Tensor:
 def dense_mask(documents: Tensor, *, blocks: int | Tensor, block: int) -> Tensor:
     """Write out the attention mask, (sequences, 1, length, length), True where a query (row) may attend to a key.
 
-    It specifies what both implementations compute.
+    It specifies what all implementations compute.
 
     documents   the document of each token, (sequences, length)
     blocks      number of blocks a query reaches back over, its own included
@@ -53,14 +56,25 @@ def masked_attention(
 
     blocks  a tensor where the model is compiled: its value is not read here, so a growing window compiles once
     scale   multiplies the inner products of queries and keys
-    flex    True: FlexAttention; False: a dense mask; None: FlexAttention where the tokens are on a GPU
+    flex    True: FlexAttention; False: a dense mask; None: FlexAttention where the tokens are on a GPU, and on a CPU
+            `windowed_attention` where it can be used
     """
     if not isinstance(blocks, Tensor) and blocks < 1:
         raise ValueError(f"a window must have at least 1 block, got {blocks}")
     if documents.is_cuda if flex is None else flex:
         return _flex_attention(documents, blocks=blocks, block=block, scale=scale)
     mask = dense_mask(documents, blocks=blocks, block=block)
-    return lambda q, k, v: scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
+    dense: AttentionFunction = functools.partial(scaled_dot_product_attention, attn_mask=mask, scale=scale)
+    if flex is False or documents.shape[-1] > LONGEST:
+        return dense
+    bias = torch.zeros(mask.shape, device=mask.device).masked_fill_(~mask, -torch.inf)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if not can_chunk(q):  # another precision or device, or torch.func
+            return dense(q, k, v)
+        return windowed_attention(q, k, v, bias, blocks=blocks, block=block, scale=scale)
+
+    return attend
 
 
 def _flex_attention(documents: Tensor, *, blocks: int | Tensor, block: int, scale: float) -> AttentionFunction:
