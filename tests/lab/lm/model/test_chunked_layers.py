@@ -122,7 +122,7 @@ def filled(seed=0):
 
 
 def take_plain_layers(monkeypatch):
-    for name in ("head_loss", "blocks"):
+    for name in ("head_loss", "blocks", "attention"):
         monkeypatch.setattr(f"entryclip.lab.lm.model.{name}.can_chunk", lambda *_: False)
 
 
