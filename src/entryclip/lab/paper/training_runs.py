@@ -22,6 +22,8 @@ class TrainingRunsConfig:
     warmup          steps of warm-up before the schedule
     floor           the share of the learning rate that is left at the end of the schedule
     clip_where      the matrices that clips act on, by name or with wildcards (None: all hidden ones)
+    precision       fp32, or bf16: the model's matrix products under autocast, 1.6 times faster where a processor
+                    multiplies in bf16; weights and optimizer are fp32 in both
     """
 
     data: str = ""
@@ -39,6 +41,7 @@ class TrainingRunsConfig:
     warmup: int = added_field(0)
     floor: float = added_field(0.0)
     clip_where: tuple[str, ...] | None = added_field(None)
+    precision: Literal["fp32", "bf16"] = added_field("fp32")
 
     def run_settings(
         self,
@@ -78,6 +81,7 @@ class TrainingRunsConfig:
             clip_where=self.clip_where if clips_matrices else None,
             eval_every=eval_every,
             eval_tokens=self.eval_tokens,
+            precision=self.precision,
             compile=self.compile,
         )
 

@@ -84,7 +84,7 @@ def test_only_the_gradients_that_are_wanted_are_computed(wanted):
     features, head, targets = head_case(8)
     features.requires_grad_(wanted[0])
     head.requires_grad_(wanted[1])
-    loss, *gradients = head_loss._loss_and_gradients(features, head.weight, targets, *wanted)
+    loss, *gradients = head_loss._loss_and_gradients(features, head.weight, targets, *wanted, torch.float32)
     assert [each.numel() > 0 for each in gradients] == list(wanted)
     assert loss.requires_grad == any(wanted)
     loss = head_loss.chunked_head_loss(features, head.weight, targets)
@@ -151,6 +151,24 @@ def test_the_model_has_the_loss_and_gradients_of_the_plain_layers(monkeypatch, c
         torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-5 * float(value.abs().max()), msg=name)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of its compiler
+@pytest.mark.parametrize("compiled", [False, True])
+def test_under_autocast_the_chunked_layers_are_no_further_from_fp32_than_the_plain_ones(monkeypatch, compiled):
+    model, tokens = filled(), torch.randint(0, 256, (3, 41), generator=generator(5))
+    exact_loss, exact = gradients(model, tokens)
+
+    def distances(forward):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss, found = gradients(model, tokens, forward)
+        assert all(each.dtype == torch.float32 for each in found.values())
+        return [abs(loss - exact_loss), *((found[name] - exact[name]).norm() / exact[name].norm() for name in exact)]
+
+    chunked = distances(torch.compile(model, fullgraph=True) if compiled else model)
+    assert 1e-4 < max(chunked) < 0.03  # products were rounded to 8 bits
+    take_plain_layers(monkeypatch)
+    assert sum(chunked) < 1.1 * sum(distances(model))
+
+
 def test_modules_with_hooks_are_called():
     model, tokens, seen = filled(), torch.arange(40).view(2, 20), []
     for name in ("lm_head", "blocks.0.mlp.c_fc", "blocks.1.mlp.c_proj"):
@@ -179,4 +197,6 @@ def test_where_layers_are_chunked():
     assert not row_chunks.can_chunk(x, copy.deepcopy(layer).bfloat16())
     assert not row_chunks.can_chunk(x.to("meta"), layer)
     with torch.autocast("cpu", torch.bfloat16):
+        assert row_chunks.can_chunk(x, layer)
+    with torch.autocast("cpu", torch.float16):
         assert not row_chunks.can_chunk(x, layer)

@@ -61,7 +61,17 @@ def test_keys_out_of_reach_are_not_computed():
     assert sum(computed(100)) == windowed._room(q)
 
 
-def test_it_is_taken_for_short_sequences_in_fp32_alone(monkeypatch):
+def test_bf16_is_computed_in_fp32_also_under_autocast():
+    documents, qkv, _ = draw(100)
+    rounded = [each.detach().bfloat16() for each in qkv]
+    dense, attend = both(documents, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        y = attend(*rounded)
+    assert torch.equal(y, attend(*(each.float() for each in rounded)).bfloat16())
+    torch.testing.assert_close(y.float(), dense(*(each.float() for each in rounded)), rtol=2**-8, atol=1e-4)
+
+
+def test_it_is_taken_for_short_sequences_alone(monkeypatch):
     calls = []
     monkeypatch.setattr(
         "entryclip.lab.lm.model.attention.windowed_attention",

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from .row_chunks import can_chunk, rows_in_cache
+from .row_chunks import add_product_, can_chunk, product_dtype, rows_in_cache
 
 IGNORED = -100  # the target that torch's cross entropy leaves out
 _CAP = 30.0  # logits lie between 0 and this
@@ -58,19 +58,22 @@ def _plain_loss(raw: Tensor, width: int, targets: Tensor) -> Tensor:
 def chunked_head_loss(features: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     """Compute `plain_head_loss` of a linear head up to rounding, and its gradient with it where one is wanted.
 
-    features    (tokens, width), fp32 on a CPU, as the weight, (vocabulary, width)
+    features    (tokens, width), fp32 on a CPU, as the weight, (vocabulary, width); under autocast to bf16 the factors
+                and results of all products are rounded to bf16
     targets     (tokens,); `IGNORED` leaves a token out
     """
     wanted = torch.is_grad_enabled()
     loss: Tensor = _loss_and_gradients(
-        *(features, weight, targets), wanted and features.requires_grad, wanted and weight.requires_grad
+        *(features, weight, targets),
+        *(wanted and each.requires_grad for each in (features, weight)),
+        product_dtype(),
     )[0]
     return loss
 
 
 @torch.library.custom_op("entryclip::head_loss", mutates_args=())
 def _loss_and_gradients(
-    features: Tensor, weight: Tensor, targets: Tensor, want_features: bool, want_weight: bool
+    features: Tensor, weight: Tensor, targets: Tensor, want_features: bool, want_weight: bool, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the mean loss, and its gradients in features and weight, empty where they are not wanted.
 
@@ -80,10 +83,11 @@ def _loss_and_gradients(
     count, scaled, aims = used.sum(), features * scale, targets.where(used, 0)[:, None]
     left_out = None if bool(used.all()) else ~used[:, None]
     chosen = features.new_empty(len(features), 1)  # the probabilities of the targets
-    by_features = torch.empty_like(features) if want_features else features.new_empty(0)
     by_weight = torch.zeros_like(weight) if want_weight else weight.new_empty(0)
+    scaled, weight = scaled.to(dtype), weight.to(dtype)
+    by_features = torch.empty_like(scaled) if want_features else scaled.new_empty(0)
     step = rows_in_cache(len(weight), megabytes=8)
-    product = features.new_empty(step, len(weight))
+    product = scaled.new_empty(step, len(weight))
     for first in range(0, len(features), step):
         rows = slice(first, first + step)
         x = scaled[rows]
@@ -94,11 +98,11 @@ def _loss_and_gradients(
         if want_features:
             torch.mm(d, weight, out=by_features[rows])
         if want_weight:
-            by_weight.addmm_(d.t(), x)
+            add_product_(by_weight, d.t(), x)
     losses = chosen.log_().neg_()
     losses = losses if left_out is None else losses.masked_fill_(left_out, 0)
     factor = _CAP / count.clamp(min=1)  # as torch: with no token at all the loss is NaN, and the gradient 0
-    return losses.sum() / count, by_features.mul_(factor * scale), by_weight.mul_(factor)
+    return losses.sum() / count, by_features.to(features.dtype).mul_(factor * scale), by_weight.mul_(factor)
 
 
 def _turn_into_gradient_(raw: Tensor, aims: Tensor, chosen: Tensor, want_gradient: bool) -> None:
@@ -108,21 +112,23 @@ def _turn_into_gradient_(raw: Tensor, aims: Tensor, chosen: Tensor, want_gradien
     aims, chosen    the targets and their probabilities, (rows, 1)
     """
     step = rows_in_cache(raw.shape[1], megabytes=1, least=1)
-    space, minus = raw.new_empty(step, raw.shape[1]), raw.new_full((step, 1), -1.0)
+    space, minus = chosen.new_empty(step, raw.shape[1]), chosen.new_full((step, 1), -1.0)
     for first in range(0, len(raw), step):
         rows = slice(first, first + step)
-        sigmoid, aim = raw[rows].sigmoid_(), aims[rows]
+        sigmoid, aim = raw[rows].float().sigmoid_(), aims[rows]
         p = space[: len(aim)]
         torch.softmax(torch.mul(sigmoid, _CAP, out=p), 1, out=p)  # above exp(-30) / vocabulary: its log is finite
         torch.gather(p, 1, aim, out=chosen[rows])
         if want_gradient:
             p.scatter_add_(1, aim, minus[: len(aim)])
             torch.ops.aten.sigmoid_backward.grad_input(p, sigmoid, grad_input=sigmoid)  # p sigmoid (1 - sigmoid)
+            if raw.dtype != sigmoid.dtype:
+                raw[rows] = sigmoid
 
 
 @_loss_and_gradients.register_fake
 def _(
-    features: Tensor, weight: Tensor, targets: Tensor, want_features: bool, want_weight: bool
+    features: Tensor, weight: Tensor, targets: Tensor, want_features: bool, want_weight: bool, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor]:
     gradients = ((features, want_features), (weight, want_weight))
     by_features, by_weight = (torch.empty_like(each) if wanted else each.new_empty(0) for each, wanted in gradients)
@@ -136,13 +142,13 @@ def _keep(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Any, ...], out
 
 def _backward(ctx: torch.autograd.function.BackwardCFunction, by_loss: Tensor, *_: object) -> tuple[Tensor | None, ...]:
     features, weight, targets, *gradients = list(ctx.saved_tensors)
-    needed = ctx.needs_input_grad[:2]
+    needed, rest = ctx.needs_input_grad[:2], (None,) * 4
     if torch.is_grad_enabled():  # create_graph=True: the gradients must have a derivative themselves
         loss = _plain_loss(features @ weight.t(), features.shape[1], targets)
         wanted = [each for each, need in zip((features, weight), needed, strict=True) if need]
         found = iter(torch.autograd.grad(loss, wanted, by_loss, create_graph=True))
-        return *(next(found) if need else None for need in needed), None, None, None
-    return *(by_loss * each if need else None for each, need in zip(gradients, needed, strict=True)), None, None, None
+        return *(next(found) if need else None for need in needed), *rest
+    return *(by_loss * each if need else None for each, need in zip(gradients, needed, strict=True)), *rest
 
 
 _loss_and_gradients.register_autograd(_backward, setup_context=_keep)

@@ -1,4 +1,8 @@
-"""When a layer may be computed a few rows at a time, and how many: as many as stay in the cache of a processor."""
+"""When a layer may be computed a few rows at a time, and how many: as many as stay in the cache of a processor.
+
+Under autocast to bf16 the factors of its matrix products are rounded to bf16, where many processors multiply twice as
+fast; sums over rows, softmax and loss stay in fp32.
+"""
 
 import torch
 from torch import Tensor, nn
@@ -18,14 +22,33 @@ def rows_in_cache(columns: int, *, megabytes: int, least: int = _LEAST) -> int:
 def can_chunk(x: Tensor, *layers: nn.Module) -> bool:
     """Tell whether an operator may read the weights of these layers and take x a few rows at a time.
 
-    That is so for ordinary linear layers in fp32 on a CPU. Layers with hooks, replaced ones or ones sharded on their
-    own, autocast and torch.func need the modules called one by one; on a GPU the cache plays another part.
+    That is so for ordinary linear layers in fp32 on a CPU, also under autocast to bf16. Layers with hooks, replaced
+    ones or ones sharded on their own, and torch.func need the modules called one by one; on a GPU the cache plays
+    another part.
     """
-    if x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
+    if x.device.type != "cpu" or x.dtype != torch.float32 or product_dtype() not in (torch.float32, torch.bfloat16):
         return False
     if not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None:
         return False
     return all(_is_ordinary(layer) for layer in layers)
+
+
+def product_dtype() -> torch.dtype:
+    """Return the precision to which the factors of matrix products are rounded on a CPU: fp32 without autocast.
+
+    >>> with torch.autocast("cpu", torch.bfloat16):
+    ...     product_dtype()
+    torch.bfloat16
+    """
+    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
+
+
+def add_product_(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """Add a @ b to `total`, which may be more precise than the factors."""
+    if total.dtype == a.dtype:
+        total.addmm_(a, b)
+    else:
+        total.add_(a @ b)
 
 
 def _is_ordinary(layer: nn.Module) -> bool:

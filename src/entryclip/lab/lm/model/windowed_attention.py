@@ -5,7 +5,8 @@
 `bias` is 0 where a query may attend to a key and -inf elsewhere. A chunk of queries takes the keys from the first that
 its window reaches to its own last one, so what is causally masked, or out of reach, is mostly not computed at all. Two
 operators to torch.compile, forward and backward. The backward pass reads the probabilities, which the forward pass
-keeps: half of a (length, length) matrix for every head, hence for short sequences.
+keeps: half of a (length, length) matrix for every head, hence for short sequences. Autocast, which rounds the factors
+of `@`, leaves products into given memory alone: all are in fp32.
 """
 
 from collections.abc import Iterator
@@ -45,7 +46,7 @@ def _forward(
         p = scratch[place if keep else slice(0, place.stop - place.start)].view(len(qs), rows.stop - rows.start, -1)
         torch.bmm(qs[:, rows], ks[:, keys].transpose(1, 2), out=p)
         p.unflatten(0, (-1, heads)).add_(bias[:, :, rows, keys])
-        y[:, rows] = torch.softmax(p, -1, out=p) @ vs[:, keys]
+        torch.bmm(torch.softmax(p, -1, out=p), vs[:, keys], out=y[:, rows])
     return y.view(q.shape), kept
 
 
@@ -59,9 +60,9 @@ def _backward(
     for rows, keys, place in _chunks(q, reach, block):
         p, d = kept[place].view(len(qs), rows.stop - rows.start, -1), dys[:, rows]
         dv[:, keys].baddbmm_(p.transpose(1, 2), d)
-        ds = d @ vs[:, keys].transpose(1, 2)
+        ds = torch.bmm(d, vs[:, keys].transpose(1, 2), out=torch.empty_like(p))
         torch._softmax_backward_data(ds, p, -1, ds.dtype, grad_input=ds)
-        dq[:, rows] = ds @ ks[:, keys]
+        torch.bmm(ds, ks[:, keys], out=dq[:, rows])
         dk[:, keys].baddbmm_(ds.transpose(1, 2), qs[:, rows])
     return dq.mul_(scale).view(q.shape), dk.view(q.shape), dv.view(q.shape)
 
