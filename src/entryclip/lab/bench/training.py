@@ -1,4 +1,4 @@
-"""Whole training steps of the small language model: what exact smooth shrinkage costs where it is used."""
+"""Whole training steps of the small language model: what exact smooth shrinkage costs, and what makes a step fast."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -7,7 +7,7 @@ import torch
 
 from ..lm import GPT, Config
 from ..lm.train.training_methods import make_optimizer
-from .timing import Result, milliseconds, side_by_side
+from .timing import Result, gain, milliseconds, side_by_side
 
 SEQUENCES, LENGTH = 16, 256  # as in the pretraining study
 
@@ -18,6 +18,37 @@ def run() -> Iterator[Result]:
     detail = f"{milliseconds(times['ours'])} against {milliseconds(times['torch'])}"
     name = "training step, AdamW(fused=True), smooth(.995) / torch AdamW(fused=True)"
     yield Result(name, ratio, 1.03, False, detail)
+    yield from gradient_of_the_model()
+
+
+def gradient_of_the_model() -> Iterator[Result]:
+    """Measure loss and gradients with the dense attention mask, without it, and with products in bf16."""
+    candidates = {"dense": differentiate(flex=False), "window": differentiate()}
+    if multiplies_in_bf16():
+        candidates["bf16"] = differentiate(bf16=True)
+    times = side_by_side(candidates, rounds=15, warm_up=2)
+    yield gain("gradient of the small model: window over dense mask", times["window"], times["dense"], 1.0)
+    if "bf16" in times:
+        yield gain("gradient of the small model: bf16 over fp32", times["bf16"], times["window"], 1.2)
+
+
+def multiplies_in_bf16() -> bool:
+    """Tell whether this CPU has instructions for products in bf16; others are much slower in it than in fp32."""
+    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+
+
+def differentiate(*, flex: bool | None = None, bf16: bool = False) -> Callable[[], None]:
+    """Return a function that computes loss and gradients of a small model."""
+    model = GPT(Config.small(), torch.Generator().manual_seed(0), flex=flex)
+    tokens = draw_tokens()
+
+    def pass_both_ways() -> None:
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            loss = model(tokens[:, :-1], tokens[:, 1:])
+        loss.backward()
+        model.zero_grad()
+
+    return pass_both_ways
 
 
 def ours(model: GPT) -> torch.optim.Optimizer:
@@ -32,7 +63,7 @@ def stepper(make: Callable[[GPT], Any]) -> Callable[[], None]:
     """Forward, backward and step, on the same tokens for both."""
     model = GPT(Config.small(), torch.Generator().manual_seed(0))
     optimizer = make(model)
-    tokens = torch.randint(0, 4095, (SEQUENCES, LENGTH + 1), generator=torch.Generator().manual_seed(1))
+    tokens = draw_tokens()
 
     def step() -> None:
         model(tokens[:, :-1], tokens[:, 1:]).backward()
@@ -40,3 +71,8 @@ def stepper(make: Callable[[GPT], Any]) -> Callable[[], None]:
         optimizer.zero_grad()
 
     return step
+
+
+def draw_tokens() -> torch.Tensor:
+    """Draw a batch, (SEQUENCES, LENGTH + 1)."""
+    return torch.randint(0, 4095, (SEQUENCES, LENGTH + 1), generator=torch.Generator().manual_seed(1))

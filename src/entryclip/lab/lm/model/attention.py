@@ -70,9 +70,9 @@ def masked_attention(
     bias = torch.zeros(mask.shape, device=mask.device).masked_fill_(~mask, -torch.inf)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        in_fp32 = [each.float() for each in (q, k, v)]  # bf16 under autocast: faster so than in bf16
-        if q.dtype not in (torch.float32, torch.bfloat16) or not can_chunk(in_fp32[0]):  # or device, or torch.func
+        if q.dtype not in (torch.float32, torch.bfloat16) or not can_chunk(q.float()):  # or device, or torch.func
             return dense(q, k, v)
+        in_fp32 = q.float(), k.float(), v.float()  # for bf16, too: its probabilities would keep 8 bits
         return windowed_attention(*in_fp32, bias, blocks=blocks, block=block, scale=scale).to(q.dtype)
 
     return attend

@@ -45,7 +45,7 @@ def _forward(
     for rows, keys, place in _chunks(q, reach, block):
         p = scratch[place if keep else slice(0, place.stop - place.start)].view(len(qs), rows.stop - rows.start, -1)
         torch.bmm(qs[:, rows], ks[:, keys].transpose(1, 2), out=p)
-        p.unflatten(0, (-1, heads)).add_(bias[:, :, rows, keys])
+        p.view(-1, heads, *p.shape[1:]).add_(bias[:, :, rows, keys])
         torch.bmm(torch.softmax(p, -1, out=p), vs[:, keys], out=y[:, rows])
     return y.view(q.shape), kept
 
