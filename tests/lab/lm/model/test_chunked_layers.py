@@ -163,7 +163,7 @@ def test_under_autocast_the_chunked_layers_are_no_further_from_fp32_than_the_pla
         assert all(each.dtype == torch.float32 for each in found.values())
         return [abs(loss - exact_loss), *((found[name] - exact[name]).norm() / exact[name].norm() for name in exact)]
 
-    chunked = distances(torch.compile(model, fullgraph=True) if compiled else model)
+    chunked = distances(torch.compile(model, fullgraph=True, backend="aot_eager") if compiled else model)
     assert 1e-4 < max(chunked) < 0.03  # products were rounded to 8 bits
     take_plain_layers(monkeypatch)
     assert sum(chunked) < 1.1 * sum(distances(model))

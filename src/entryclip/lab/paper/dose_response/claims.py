@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from ...engine.study import Claim, Row
+from ..intervals import nats
 from ..lm_methods import METHOD_NAMES
 from .curves import AUTO, CORRUPTION_NAMES, Panel, panels_of
 from .study import PUBLISHED
@@ -33,12 +34,13 @@ def _keeps_up(panel: Panel, method: str, rivals: Sequence[str]) -> Claim:
     excess = {dose: panel.mean(method, dose) - panel.mean(best[dose], dose) for dose in panel.doses}
     text = ", ".join(f"{over:+.3f} at {dose:g}" for dose, over in excess.items())
     worst = max(excess, key=excess.__getitem__)
+    found = panel.against(best[worst], method, worst)
+    rival = f"largest against {METHOD_NAMES[best[worst]]}: {nats(found)}"
     seeds = len(panel.losses[method][worst])
-    rival = f"largest against {METHOD_NAMES[best[worst]]}"
     return Claim(
         f"{METHOD_NAMES[method]}, {CORRUPTION_NAMES[panel.corruption]}: at every dose at most {BOUND:g} nats above the "
         f"{'best published method' if rivals[0] in PUBLISHED else 'best of no clip, norm clip, hard and smooth'}",
-        f"{text} ({rival}; means of {seeds} seeds)",
+        f"{text} ({rival}, {seeds} seeds)",
         excess[worst] <= BOUND,
     )
 

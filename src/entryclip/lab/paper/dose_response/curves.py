@@ -39,9 +39,13 @@ class Panel(NamedTuple):
         """The one of these methods with the lowest mean loss at a dose."""
         return min(methods, key=lambda name: self.mean(name, dose))
 
+    def against(self, rival: str, method: str, dose: float) -> Interval:
+        """The mean paired difference of a method to a rival at a dose, with Student's interval over the seeds."""
+        return student_interval(self.losses[method][dose] - self.losses[rival][dose])
+
     def against_none(self, method: str, dose: float) -> Interval:
-        """The mean paired difference to the method without a clip, with Student's interval over the seeds."""
-        return student_interval(self.losses[method][dose] - self.losses[self.baseline][dose])
+        """The same difference to the method without a clip."""
+        return self.against(self.baseline, method, dose)
 
     def pays_from(self, method: str) -> float | None:
         """The lowest dose above 0 from which on the interval lies below 0, at every higher one too; None: at none."""
