@@ -30,11 +30,13 @@ METHOD_NAMES = {
     "normuon": "NorMuon",
     "muon-standardized": "Muon, standardised momentum",
 }
+# Methods that others published, each with its own rule for what to clip.
+_PUBLISHED_ON_ADAMW = ("adagc", "zclip", "stable-adamw", "spam", "stable-spam", "spectral-clipping")
+PUBLISHED = (*_PUBLISHED_ON_ADAMW, "normuon")
 # The method without a clip that each is compared with.
 _ON_ADAMW = ("adamw-norm", "adamw-hard", "adamw-smooth", "post-hard", "post-smooth", "post-smooth-rms")
 _ON_MUON = ("muon-norm", "spectra", "pre-hard", "pre-smooth")
-_PUBLISHED = ("adagc", "zclip", "stable-adamw", "spam", "stable-spam", "spectral-clipping")
-BASELINES = dict.fromkeys((*_ON_ADAMW, "adamw-auto", "post-auto", *_PUBLISHED), "adamw") | dict.fromkeys(
+BASELINES = dict.fromkeys((*_ON_ADAMW, "adamw-auto", "post-auto", *_PUBLISHED_ON_ADAMW), "adamw") | dict.fromkeys(
     (*_ON_MUON, "muon-auto", "pre-auto", "normuon", "muon-standardized"), "muon"
 )
 BASELINES["post-smooth-slope"] = "adamw"

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 from ...engine.study import Claim, Row
 from ..intervals import nats
-from ..lm_methods import METHOD_NAMES
+from ..lm_methods import METHOD_NAMES, PUBLISHED
 from .curves import AUTO, CORRUPTION_NAMES, Panel, panels_of
-from .study import PUBLISHED
 
 BOUND = 0.01  # nats, fixed before the runs
 

@@ -13,12 +13,12 @@ from ...engine.study import Piece, Row
 from ...lm.train.run import Run
 from ...lm.train.subnormals import subnormals_flushed
 from ..fixed_rates import FixedRateConfig, train_to_end
+from ..lm_methods import PUBLISHED
 from ..typed_rows import TypedRow
 from .corruption import CLEAN, CORRUPTIONS, GradientCorruption
 
 ON_ADAMW = ("adamw", "adamw-norm", "adamw-hard", "adamw-smooth", "post-hard", "post-smooth", "adamw-auto", "post-auto")
 ON_MUON = ("muon", "muon-norm", "pre-hard", "pre-smooth", "muon-auto", "pre-auto")
-PUBLISHED = ("adagc", "zclip", "stable-adamw", "spam", "stable-spam", "spectral-clipping", "normuon")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from ...engine.study import Row
-from ..lm_methods import METHOD_LOOKS, METHOD_NAMES
+from ..lm_methods import METHOD_LOOKS, METHOD_NAMES, PUBLISHED
 from .replays import CORRUPTION_NAMES, Comparison, Replay, comparisons
 
 if TYPE_CHECKING:
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 CAPTIONS = {
     "spike": "The loss on the batches around the corrupted ones (grey), mean over the seeds. All methods on one "
-    "optimizer see the same batches. They go on from the same checkpoint, but for auto(), which clips from the start.",
+    "optimizer see the same batches. They go on from the same checkpoint, but for auto() and the methods that others "
+    "published, which judge by the past and act from the first step.",
     "entry": "The update's entries, in the matrix where one stands out most after the first corrupted batch, as "
     "multiples of their quantile; the ring is around the entry that stands out.",
 }
@@ -29,20 +30,35 @@ def figures(rows: Sequence[Row]) -> "Mapping[str, Figure]":
 
 
 def _losses(found: Sequence[Comparison]) -> "Figure":
-    """A row for each corruption, a column for each optimizer."""
+    """A row for each corruption; columns for each optimizer's clips and, apart, for the methods that others published.
+
+    The optimizer without a clip is in all of its columns.
+    """
     from ...engine.figures import panels
 
-    bases = list(dict.fromkeys(each.base for each in found))
+    columns = _columns(found)
     corruptions = list(dict.fromkeys(each.corruption for each in found))
-    figure, axes = panels(len(bases), rows=len(corruptions), width=5.4, height=3.8)
-    cells = [(corruption, base) for corruption in corruptions for base in bases]
-    for axis, (corruption, base) in zip(axes, cells, strict=True):
-        for each in [each for each in found if (each.corruption, each.base) == (corruption, base)]:
+    figure, axes = panels(len(columns), rows=len(corruptions), width=5.4, height=3.8)
+    cells = [(corruption, column) for corruption in corruptions for column in columns]
+    for axis, (corruption, methods) in zip(axes, cells, strict=True):
+        for each in [each for each in found if each.corruption == corruption and each.method in methods]:
             _curve(axis, each)
-        axis.set_title(f"{METHOD_NAMES[base]}, {CORRUPTION_NAMES[corruption]}")
+        axis.set_title(f"{METHOD_NAMES[methods[0]]}, {CORRUPTION_NAMES[corruption]}")
         axis.set(xlabel="steps after the first corrupted batch", ylabel="loss of the step's batch")
         axis.legend(frameon=False, fontsize=7)
     return figure
+
+
+def _columns(found: Sequence[Comparison]) -> list[list[str]]:
+    """The methods of each column, that without a clip first."""
+    columns = []
+    for base in dict.fromkeys(each.base for each in found):
+        others = dict.fromkeys(each.method for each in found if each.base == base and each.method != base)
+        for published in (False, True):
+            methods = [method for method in others if (method in PUBLISHED) is published]
+            if methods or not published:
+                columns.append([base, *methods])
+    return columns
 
 
 def _curve(axis: "Axes", comparison: Comparison) -> None:

@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from ...engine.config_fields import added_field, extent_field
 from ...engine.study import Piece, Row
 from ...lm.data.default_data import data_folder
 from ...lm.train import training_methods
 from ...lm.train.divergence import Diverged
 from ...lm.train.run import Run
 from ...lm.train.settings import Settings
+from ..lm_methods import PUBLISHED
 from ..typed_rows import TypedRow
 from .corruption import BATCH_CORRUPTIONS, CorruptedBatches
 from .largest_entry import largest_entry
@@ -44,11 +46,12 @@ class SpikeConfig:
     corrupted     the number of corrupted batches, one after the other
     seed          the first seed
     shown         the figure's matrix is a square of at most so many rows around the entry that stands out
+    precision     fp32, or bf16: the model's matrix products under autocast
     """
 
     data: str = ""  # the folder of shards; empty: the Python standard library's source
     model: Literal["small", "tiny"] = "small"
-    methods: tuple[str, ...] = (*ON_ADAMW, *ON_MUON)
+    methods: tuple[str, ...] = extent_field((*ON_ADAMW, *ON_MUON, *PUBLISHED))
     corruptions: tuple[str, ...] = ("random", "shuffled")
     lr: float = 8e-3
     muon_lr: float = 0.016
@@ -59,8 +62,9 @@ class SpikeConfig:
     after: int = 30
     corrupted: int = 4
     seed: int = 1
-    seeds: int = 3
+    seeds: int = extent_field(3)
     shown: int = 64
+    precision: Literal["fp32", "bf16"] = added_field("fp32")
 
     @classmethod
     def quick(cls) -> "SpikeConfig":
@@ -118,6 +122,7 @@ class SpikeConfig:
             sequences=self.sequences,
             length=self.length,
             eval_tokens=self.sequences * self.length,
+            precision=self.precision,
         )
 
     def folder(self) -> Path:
@@ -153,27 +158,34 @@ class SpikeHistory(TypedRow):
 
 def units(config: SpikeConfig) -> list[Piece]:
     """A unit for every seed and start: the run to the checkpoint, and all that goes on from there."""
-    return [{"start": start, "seed": config.seed + i} for i in range(config.seeds) for start in config.starts()]
+    return [
+        {"start": start, "methods": "+".join(methods), "seed": config.seed + i}
+        for i in range(config.seeds)
+        for start, methods in config.starts().items()
+    ]
 
 
 def run_unit(config: SpikeConfig, piece: Piece) -> Iterator[Row]:
     """Rows `before` and `loss` and, once, `entry` (the one that stands out) and `matrix` (around it)."""
     start, seed = piece["start"], piece["seed"]
+    methods = piece["methods"].split("+")
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = Path(folder)
         run = Run(replace(config.settings(start, seed), steps=config.before), config.folder(), checkpoint)
         losses: list[float] = []
         run.advance(lambda trainer, loss: losses.append(loss))
         for i, loss in enumerate(losses):
-            yield SpikeHistory(**piece, step=i - config.before, loss=loss).to_row()
+            yield SpikeHistory(start=start, seed=seed, step=i - config.before, loss=loss).to_row()
         for corruption in config.corruptions:
-            for method in config.starts()[start]:
-                yield from _branch(config, piece, method, corruption, checkpoint)
+            for method in methods:
+                yield from _branch(config, start, seed, method, corruption, checkpoint)
 
 
-def _branch(config: SpikeConfig, piece: Piece, method: str, corruption: str, checkpoint: Path) -> Iterator[Row]:
+def _branch(
+    config: SpikeConfig, start: str, seed: int, method: str, corruption: str, checkpoint: Path
+) -> Iterator[Row]:
     """Go on from the checkpoint with one method, through the corrupted batches."""
-    seed, base = piece["seed"], training_methods.find(method).optimizer
+    base = training_methods.find(method).optimizer
     trainer = Run(config.settings(method, seed), config.folder(), start_from=checkpoint).trainer
     corrupt = BATCH_CORRUPTIONS[corruption]
     batches = CorruptedBatches(trainer.batches, corrupt, config.before, config.corrupted, seed=seed)
@@ -185,7 +197,7 @@ def _branch(config: SpikeConfig, piece: Piece, method: str, corruption: str, che
         except Diverged:
             loss = None
         is_corrupted = step < config.corrupted
-        labels = {**piece, "base": base, "method": method, "corruption": corruption}
+        labels: Piece = {"start": start, "seed": seed, "base": base, "method": method, "corruption": corruption}
         yield SpikeLoss(**labels, step=step, loss=loss, corrupted=is_corrupted).to_row()
         if loss is None:
             return
