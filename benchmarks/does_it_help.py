@@ -4,17 +4,23 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from entryclip.lab.engine.store import load_rows
 from entryclip.lab.paper.dose_response.curves import CORRUPTION_NAMES as DOSE_NAMES
 from entryclip.lab.paper.dose_response.curves import panels_of
 from entryclip.lab.paper.dose_response.study import DoseConfig
-from entryclip.lab.paper.intervals import Interval, nats
+from entryclip.lab.paper.holm import holm
+from entryclip.lab.paper.intervals import LEVEL, Interval, nats, paired_p, student_interval
 from entryclip.lab.paper.lm_methods import METHOD_NAMES
-from entryclip.lab.paper.pretraining.savings import Curves, curves, difference
+from entryclip.lab.paper.no_harm.claims import pairs_of
+from entryclip.lab.paper.no_harm.study import NoHarmConfig
+from entryclip.lab.paper.pretraining.savings import Curves, curves, differences
 from entryclip.lab.paper.spike.replays import CORRUPTION_NAMES, comparisons
 from entryclip.lab.paper.spike.study import SpikeConfig
 
@@ -24,10 +30,11 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 CLEAN = "clean text"
 CLEAN_COMMAND = "`entryclip reproduce pretraining`"
+HARM_COMMAND = "`entryclip reproduce no-harm`"
 SPIKE_COMMAND = "`entryclip reproduce spike`"
 DOSE_COMMAND = "`entryclip reproduce dose-response`"
 DOSES = {"bits": 1e-4, "cauchy": 1e-2}  # of each corruption the dose that this page shows; docs/auto.md has them all
-_VERDICTS = {-1: "helps", 0: "no difference to be told", 1: "harms"}
+COLOURS = {"helps": "#1d7a46", "seems to help": "#8fc4a4", "harms": "#c8352b", "seems to harm": "#e8a49f"}
 _NOTHING = 1e-3  # nats, below which an effect is of no use to anyone, however certain it is
 
 
@@ -37,22 +44,42 @@ class Answer:
 
     situation: str
     method: str
-    effect: Interval  # nats; below 0: the clip helps
-    seeds: int
+    differences: NDArray[np.float64]  # nats, one for each seed; below 0: the clip helps
     tokens: str  # that a run sees
     command: str
+    adjusted_p: float = 1.0  # of a mean of 0, corrected for the number of answers of the situation (`holm`)
+
+    @property
+    def effect(self) -> Interval:
+        """The mean difference with its 95 % interval."""
+        return student_interval(self.differences)
 
     @property
     def verdict(self) -> str:
-        """What the interval says."""
+        """What the interval and the corrected p-value say."""
         if self.effect.low > -_NOTHING and self.effect.high < _NOTHING:
-            return "no difference to speak of"
-        return _VERDICTS[int(self.effect.low > 0) - int(self.effect.high < 0)]
+            return "changes nothing of use"
+        if self.effect.low <= 0 <= self.effect.high:
+            return "is not seen to matter"
+        verb = "help" if self.effect.value < 0 else "harm"
+        return f"{verb}s" if self.adjusted_p < 1 - LEVEL else f"seems to {verb}"
 
 
 def answers(results: Path = ROOT / "results") -> list[Answer]:
-    """Every clip of the pretraining study and its controls, of the spike's replay, and under corrupted gradients."""
-    return [*_on_clean_text(results), *_after_a_spike(results), *_under_corruption(results)]
+    """Every clip on clean text, in the spike's replay, and under corrupted gradients."""
+    found = [*_on_clean_text(results), *_auto_on_clean_text(results), *_after_a_spike(results)]
+    return _judged_together([*found, *_under_corruption(results)])
+
+
+def _judged_together(found: Sequence[Answer]) -> list[Answer]:
+    """The answers with p-values that are corrected for the number of answers of the same situation."""
+    judged = list(found)
+    for situation in dict.fromkeys(each.situation for each in found):
+        places = [i for i, each in enumerate(found) if each.situation == situation]
+        adjusted = holm([paired_p(found[i].differences) for i in places])
+        for i, p in zip(places, adjusted, strict=True):
+            judged[i] = replace(found[i], adjusted_p=p)
+    return judged
 
 
 def _on_clean_text(results: Path) -> list[Answer]:
@@ -61,8 +88,17 @@ def _on_clean_text(results: Path) -> list[Answer]:
     found = curves([*load_rows(results / "pretraining-small" / "pretraining"), *again[0], *again[1]])
     own_rate = curves(load_rows(more / "muon-smooth-rate" / "pretraining"))["pre-smooth"]
     pairs = [("adamw", name, found[name]) for name in ("post-smooth", "post-smooth-rms", "post-hard", "adamw-norm")]
+    pairs += [("adamw", "spectra", found["spectra"])]  # AdamW with the singular values of its update clipped
     pairs += [("muon", "pre-smooth", own_rate), ("muon", "pre-hard", found["pre-hard"])]
     return [_trained(METHOD_NAMES[name], found[base], method) for base, name, method in pairs]
+
+
+def _auto_on_clean_text(results: Path) -> list[Answer]:
+    """The final loss with `auto()`, where there is nothing to clip."""
+    config = NoHarmConfig()
+    tokens = f"{config.steps * config.sequences * config.length / 1e6:.1f}M"
+    found = pairs_of(load_rows(results / "no-harm"))
+    return [Answer(CLEAN, METHOD_NAMES[name], each.differences, tokens, HARM_COMMAND) for name, each in found.items()]
 
 
 def _after_a_spike(results: Path) -> list[Answer]:
@@ -74,8 +110,7 @@ def _after_a_spike(results: Path) -> list[Answer]:
         Answer(
             f"four batches of {CORRUPTION_NAMES[each.corruption]}",
             METHOD_NAMES[each.method],
-            each.less_plain(),
-            len(each.replays),
+            each.differences,
             tokens,
             SPIKE_COMMAND,
         )
@@ -96,8 +131,7 @@ def _under_corruption(results: Path) -> list[Answer]:
                 Answer(
                     _corrupted(corruption),
                     METHOD_NAMES[method],
-                    panel.against_none(method, dose),
-                    len(losses[dose]),
+                    losses[dose] - panel.losses[panel.baseline][dose],
                     tokens,
                     DOSE_COMMAND,
                 )
@@ -126,8 +160,9 @@ def listed_answers(found: Sequence[Answer]) -> list[dict[str, Any]]:
             "data": each.situation,
             "training": each.method,
             "loss less that without the clip": nats(each.effect),
+            "p, corrected": f"{each.adjusted_p:.2g}",
             "so the clip": each.verdict,
-            "seeds": each.seeds,
+            "seeds": len(each.differences),
             "tokens a run": each.tokens,
             "command": each.command,
         }
@@ -136,9 +171,8 @@ def listed_answers(found: Sequence[Answer]) -> list[dict[str, Any]]:
 
 
 def _trained(name: str, base: Curves, method: Curves) -> Answer:
-    seeds = len(set(base.seeds) & set(method.seeds))
     tokens = f"{base.tokens[-1] / 1e6:.1f}M"
-    return Answer(CLEAN, name, difference(base, method), seeds, tokens, CLEAN_COMMAND)
+    return Answer(CLEAN, name, differences(base, method), tokens, CLEAN_COMMAND)
 
 
 def figure(found: Sequence[Answer]) -> "Figure":
@@ -152,11 +186,11 @@ def figure(found: Sequence[Answer]) -> "Figure":
     for axis, name in zip(axes, situations, strict=True):
         here = [each for each in found if each.situation == name]
         for place, each in enumerate(here):
-            colour = {"helps": "#1d7a46", "harms": "#c8352b"}.get(each.verdict, "#555555")
+            colour = COLOURS.get(each.verdict, "#555555")
             axis.plot([each.effect.low, each.effect.high], [place, place], color=colour, lw=2)
             axis.plot(each.effect.value, place, "o", color=colour, ms=5)
         axis.axvline(0, color="black", lw=0.8)
-        axis.set_yticks(range(len(here)), [f"{each.method} ({each.seeds} seeds)" for each in here])
+        axis.set_yticks(range(len(here)), [f"{each.method} ({len(each.differences)} seeds)" for each in here])
         axis.invert_yaxis()
         axis.set_title(name, fontsize=10)
         axis.spines[["top", "right"]].set_visible(False)

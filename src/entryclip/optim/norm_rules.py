@@ -79,8 +79,8 @@ class ZScore:
             raise ValueError(f"the threshold of z-scores must be a positive finite number, got {self.threshold!r}")
         if not (is_number(self.alpha) and 0 <= self.alpha < 1):
             raise ValueError(f"alpha must be a number in [0, 1), got {self.alpha!r}")
-        if type(self.warmup) is not int or self.warmup < 1:
-            raise ValueError(f"warmup must be a whole number of steps >= 1, got {self.warmup!r}")
+        if type(self.warmup) is not int or self.warmup < 2:
+            raise ValueError(f"warmup must be a whole number of steps >= 2, a variance needs two, got {self.warmup!r}")
 
     def init(self, total: Tensor) -> Memory:
         """Return the memory before the first step: no step, mean and variance 0."""
@@ -90,7 +90,7 @@ class ZScore:
         """Return the largest norm of this step, and the memory for the next one."""
         mean, variance, steps = memory["mean"], memory["variance"], memory["steps"]
         is_warm, excess = steps < self.warmup, total - mean
-        is_spike = ~is_warm & (excess > self.threshold * variance.sqrt())
+        is_spike = ~is_warm & (variance > 0) & (excess > self.threshold * variance.sqrt())
         limit = torch.where(is_spike, mean + self.threshold**2 * variance / excess, math.inf)
         kept = torch.minimum(total, limit)
         # Welford's formulas during the warm-up, exponential averages afterwards.

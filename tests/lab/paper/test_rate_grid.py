@@ -44,6 +44,7 @@ def test_the_grid_of_muon_is_one_line():
         ("muon@0.9", "level is for methods that clip, muon does not"),
         ("muon/x", "'x' in 'muon/x' is no number, nor several joined by"),
         ("muon/0.1+0.1", "the rates of 'muon/0.1\\+0.1' must be one or more, each once"),
+        ("adagc+tables", r"adagc acts on the tables anyway: leave out \+tables, got 'adagc\+tables'"),
         ("muon/0.1/0/0", r"a method is METHOD\[\+tables\]\[@LEVEL\]\[/RATES\[/WARMUPS\]\], got 'muon/0.1/0/0'"),
         ("muon+heads", "unknown method 'muon\\+heads'"),
     ],

@@ -6,6 +6,8 @@ import math
 import pytest
 import torch
 
+from entryclip.lab.lm.train.divergence import Diverged
+from entryclip.lab.lm.train.trainer import Trainer
 from entryclip.lab.paper.spike import STUDY
 from entryclip.lab.paper.spike.corruption import BATCH_CORRUPTIONS, CorruptedBatches
 from entryclip.lab.paper.spike.replays import comparisons
@@ -73,7 +75,7 @@ class Counted:
 
 def test_only_the_chosen_batches_are_corrupted_and_the_same_way_each_time():
     for name, corruption in BATCH_CORRUPTIONS.items():
-        runs = [CorruptedBatches(Counted(), corruption, 1, 2, seed=seed) for seed in (5, 5, 6)]
+        runs = [CorruptedBatches(Counted(), corruption, 1, 2, 1000, seed=seed) for seed in (5, 5, 6)]
         first, again, other = ([next(run) for _ in range(4)] for run in runs)
         plain = [next(batches) for batches in [Counted()] for _ in range(4)]
         assert all(torch.equal(a, b) for x, y in zip(first, again, strict=True) for a, b in zip(x, y, strict=True))
@@ -81,6 +83,33 @@ def test_only_the_chosen_batches_are_corrupted_and_the_same_way_each_time():
         assert not torch.equal(first[1][1], other[1][1])
     assert torch.equal(first[1][0], plain[1][0])  # shuffled: the tokens stay
     assert torch.equal(first[1][1].flatten().sort().values, plain[1][1].flatten())
+
+
+def test_random_tokens_are_drawn_from_the_whole_vocabulary():
+    few = torch.zeros(4, 500, dtype=torch.long)
+    for drawn in BATCH_CORRUPTIONS["random"](few, few, 1000, torch.Generator().manual_seed(0)):
+        assert 950 < drawn.max() < 1000
+
+
+def test_the_attention_window_does_not_shrink_at_the_checkpoint(config, monkeypatch):
+    windows = []
+    step = Trainer.step
+    monkeypatch.setattr(Trainer, "step", lambda trainer: windows.append(trainer.window) or step(trainer))
+    piece = {"start": "adamw", "methods": "adamw", "seed": 1}
+    list(run_unit(dataclasses.replace(config, corruptions=("random",)), piece))
+    assert len(windows) == config.before + config.after
+    assert windows == sorted(windows)
+    assert windows[0] < windows[-1]
+
+
+def test_a_run_that_diverges_before_the_corrupted_batches_counts_as_diverged(config, monkeypatch):
+    def diverge(trainer):
+        raise Diverged(trainer.done, "")
+
+    monkeypatch.setattr(Trainer, "step", diverge)
+    rows = list(run_unit(config, {"start": "adamw", "methods": "adamw+post-smooth", "seed": 1}))
+    assert [(row["method"], row["loss"]) for row in rows] == 2 * [("adamw", None), ("post-smooth", None)]
+    assert all(math.isnan(each.less_plain().value) and each.score(7.0) == 100 for each in comparisons(rows))
 
 
 def test_the_entry_is_the_largest_of_its_matrix(rows):
@@ -151,6 +180,7 @@ def test_the_spike_score_counts_values_far_from_the_running_mean():
     assert spike_score(before, [-2.0], 7.0) == 100  # in either direction
     assert spike_score(before, [1.5, 1.5, 1.5, 9.0], 7.0) == 25
     assert spike_score([100.0, *before], [5.0], 7.0) == 100  # only the last 50 count
+    assert spike_score([1.0] * 50, [1.0, 1.0], 7.0) == 0  # a constant has no spikes
     with pytest.raises(ValueError, match="two values before and one after, got 1 and 0"):
         spike_score([1.0], [], 7.0)
 

@@ -28,7 +28,7 @@ def spike_score(
     series, spikes = list(before), 0
     for value in after:
         last = series[-window:]
-        if value is None or abs(value - fmean(last)) >= deviations * pstdev(last):
+        if value is None or 0 < abs(value - fmean(last)) >= deviations * pstdev(last):
             spikes += 1
         if value is not None:
             series.append(value)

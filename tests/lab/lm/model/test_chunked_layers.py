@@ -64,6 +64,34 @@ def test_the_mlp_in_chunks_is_the_plain_mlp():
         torch.testing.assert_close(chunked_mlp(*inputs), mlp.plain(x), **CLOSE)
 
 
+@pytest.mark.usefixtures("few_rows")
+def test_in_bf16_the_gradients_of_weights_are_sums_over_all_chunks():
+    features, head, targets = head_case(300)
+    weights = [torch.randn(shape, generator=generator(3)).requires_grad_() for shape in ((64, 32), (32, 64))]
+
+    def both():
+        loss = head_loss.chunked_head_loss(features, head.weight, targets)
+        y = chunked_mlp(features, *weights).float().square().mean()
+        return *torch.autograd.grad(loss, head.weight), *torch.autograd.grad(y, weights)
+
+    exact = both()
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = both()
+    for one, other in zip(rounded, exact, strict=True):
+        assert 1e-4 < (one - other).norm() / other.norm() < 0.02
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of its compiler
+def test_a_compiled_model_takes_other_lengths_and_batches():
+    model = filled()
+    forward = torch.compile(model, fullgraph=True, backend="aot_eager")
+    for sequences, length in ((3, 40), (3, 56), (2, 130)):
+        tokens = torch.randint(0, 256, (sequences, length + 1), generator=generator(length))
+        loss, found = gradients(model, tokens, forward)
+        plain_loss, expected = gradients(model, tokens)
+        torch.testing.assert_close((loss, found), (plain_loss, expected), rtol=1e-5, atol=1e-6)
+
+
 def test_targets_that_are_all_left_out():
     features, head, targets = head_case(4)
     targets[:] = head_loss.IGNORED
@@ -173,8 +201,17 @@ def test_modules_with_hooks_are_called():
     model, tokens, seen = filled(), torch.arange(40).view(2, 20), []
     for name in ("lm_head", "blocks.0.mlp.c_fc", "blocks.1.mlp.c_proj"):
         model.get_submodule(name).register_forward_hook(lambda *_, name=name: seen.append(name))
-    model(tokens, tokens)
-    assert seen == ["blocks.0.mlp.c_fc", "blocks.1.mlp.c_proj", "lm_head"]
+    model.blocks[0].mlp.c_proj.register_full_backward_hook(lambda *_: seen.append("backward"))
+    model(tokens, tokens).backward()
+    assert seen == ["blocks.0.mlp.c_fc", "blocks.1.mlp.c_proj", "lm_head", "backward"]
+    seen.clear()
+    hook = torch.nn.modules.module.register_module_forward_hook(lambda module, *_: seen.append(type(module)))
+    other = filled()
+    other(tokens, tokens)
+    hook.remove()
+    assert seen.count(nn.Linear) == len([each for each in other.modules() if type(each) is nn.Linear])
+    other.lm_head.forward = lambda x: x.new_zeros(*x.shape[:-1], 384)
+    assert other(tokens, tokens).item() == pytest.approx(math.log(384))
 
 
 def test_gradients_by_torch_func():

@@ -25,6 +25,8 @@ def test_one_name_is_not_taken_for_several():
         ({"schedule": "cosine"}, "schedule must be one of linear, wsd, constant, got 'cosine'"),
         ({"precision": "fp8"}, "precision must be one of fp32, bf16, got 'fp8'"),
         ({"eval_order": "random"}, "eval_order must be one of spread, first, got 'random'"),
+        ({"method": "adagc", "clip_where": ("*",)}, "adagc acts on every parameter: leave out clip_where"),
+        ({"method": "zclip", "clip_from": 3}, "zclip acts from the first step on: leave out clip_from, got 3"),
         ({"method": "adamw", "clip_where": ("*",)}, "clip_where is for methods that clip matrices, adamw does not"),
         ({"eval_tokens": 100}, "eval_tokens must be at least one sequence, 512 tokens, got 100"),
         ({"method": "muon", "level": 0.9}, "level is for methods that clip, muon does not"),

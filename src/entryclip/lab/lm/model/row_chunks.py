@@ -7,6 +7,7 @@ fast; sums over rows, softmax and loss stay in fp32.
 import torch
 from torch import Tensor, nn
 
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _LEAST = 64  # rows of a matrix product: with fewer it is bound by reading the weight
 
 
@@ -53,7 +54,9 @@ def add_product_(total: Tensor, a: Tensor, b: Tensor) -> None:
 
 def _is_ordinary(layer: nn.Module) -> bool:
     """Tell whether the layer does nothing but multiply by its weight, in fp32 on a CPU."""
-    if type(layer) is not nn.Linear or layer.bias is not None or layer._forward_hooks or layer._forward_pre_hooks:
+    if type(layer) is not nn.Linear or layer.bias is not None or "forward" in vars(layer):
+        return False
+    if any(getattr(layer, name) for name in _HOOKS) or torch.nn.modules.module._has_any_global_hook():
         return False
     weight = layer.weight
     return type(weight) in (Tensor, nn.Parameter) and weight.dtype == torch.float32 and weight.device.type == "cpu"

@@ -114,7 +114,7 @@ def _by_head(x: Tensor) -> Tensor:
 def _room(q: Tensor) -> int:
     """Return how many probabilities a forward pass keeps at most: all that are not causally masked, in whole chunks."""
     sequences, heads, length, _ = q.shape
-    whole, rest = divmod(length, _QUERIES)
+    whole, rest = length // _QUERIES, length % _QUERIES  # not divmod: a compiled length may be a symbol
     return sequences * heads * (_QUERIES * _QUERIES * whole * (whole + 1) // 2 + rest * length)
 
 

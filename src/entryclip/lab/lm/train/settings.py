@@ -29,7 +29,8 @@ class Settings:
     length              tokens per sequence
     accumulate          microbatches per step and process
     clip_microbatches   quantile of a smooth clip of each microbatch's gradient, before their mean (default: no clip)
-    clip_from           first step at which the method's clip acts
+    clip_from           first step at which the method's clip acts; 0 for methods with a rule for the whole gradient's
+                        norm or an optimizer of their own
     clip_where          matrices that the clip acts on, by name or with wildcards (default: all hidden ones, no tables)
     schedule            schedule of the learning rate: linear, wsd (warm-up, stable, decay) or constant
     warmup              steps of warm-up before the schedule
@@ -82,6 +83,10 @@ class Settings:
             raise TypeError(f"clip_where must be several names, a tuple of them, got {self.clip_where!r}")
         if self.clip_where is not None and not method.stage.acts_on_matrices:
             raise ValueError(f"clip_where is for methods that clip matrices, {self.method} does not: leave it out")
+        if self.clip_where is not None and method.everywhere:
+            raise ValueError(f"{self.method} acts on every parameter: leave out clip_where, got {self.clip_where}")
+        if self.clip_from and (method.norm or method.variant):
+            raise ValueError(f"{self.method} acts from the first step on: leave out clip_from, got {self.clip_from}")
         if self.clip_microbatches is not None and not 0 < self.clip_microbatches <= 1:
             raise ValueError(f"clip_microbatches must be a quantile in (0, 1], got {self.clip_microbatches}")
 

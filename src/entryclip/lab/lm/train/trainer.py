@@ -92,7 +92,9 @@ class Trainer:
         norm = get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
         if not (math.isfinite(loss) and self._gradient_is_finite(norm)):
             pieces = zip(*(each.chunk(self.settings.accumulate) for each in (tokens, targets)), strict=True)
-            raise Diverged(self.done, find_origin(self.model, pieces, self.window, self.processes.first_message))
+            with self._autocast():
+                origin = find_origin(self.model, pieces, self.window, self.processes.first_message)
+            raise Diverged(self.done, origin)
         self._clip_global_norm(norm)
         before = time.perf_counter()
         self.optimizer.step()
@@ -172,9 +174,13 @@ class Trainer:
 
     def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """Compute the mean loss of a batch at this step; targets of -100 are left out."""
-        kind, low = self.processes.device.type, self.settings.precision == "bf16"
-        with torch.autocast(kind, dtype=torch.bfloat16, enabled=low):
+        with self._autocast():
             return self._forward(tokens, targets, window=torch.tensor(self.window, device=tokens.device))
+
+    def _autocast(self) -> torch.autocast:
+        """Return the context in which the model runs: products in bf16 where the settings say so."""
+        low = self.settings.precision == "bf16"
+        return torch.autocast(self.processes.device.type, dtype=torch.bfloat16, enabled=low)
 
     def _gradient_is_finite(self, norm: Tensor) -> bool:
         """Return whether all entries are finite; the sum of their squares may overflow even so."""

@@ -58,7 +58,7 @@ class Panel(NamedTuple):
 
 
 def panels_of(rows: Sequence[Row]) -> list[Panel]:
-    """Group the runs; a method that lacks a dose, or a dose that lacks a seed, is left out until it is complete."""
+    """Group the runs; a dose that lacks a run of any method and seed is left out until it is complete."""
     runs = DoseRun.from_rows(rows)
     corruptions = [name for name in dict.fromkeys(run.corruption for run in runs) if name != CLEAN]
     baselines = dict.fromkeys(_baseline(run.method) for run in runs)

@@ -103,7 +103,8 @@ def run_unit(config: DoseConfig, piece: Piece) -> Iterator[Row]:
     run = Run(config.settings(piece["method"], piece["seed"]), config.folder())
     corruption = GradientCorruption(CORRUPTIONS[piece["corruption"]], piece["rate"], piece["seed"])
     groups = run.trainer.optimizer.param_groups
-    corruption.attach(p for group in groups if group["role"] == "hidden" for p in group["params"])
+    hidden = {p for group in groups if group["role"] == "hidden" for p in group["params"]}
+    corruption.attach(p for p in run.trainer.model.parameters() if p in hidden)  # in an order that no method changes
     with subnormals_flushed():
         outcome = train_to_end(run, lambda trainer, loss: None)
     yield DoseRun(

@@ -45,6 +45,9 @@ class Actions:
 class CountingAuto(Auto):
     """`Auto` with the same results to the bit, for matrices of torch; `actions` belongs to one run.
 
+    The kernels of `fused=True` know `Auto` alone. So an optimizer with this rule takes the plain path, which differs
+    from them in rounding.
+
     The counts are the caller's object: a rule is shared by all parameters of a group and has no state of its own.
     """
 

@@ -41,7 +41,10 @@ def parse_arm(text: str, rates: Sequence[float], warmups: Sequence[int]) -> Arm:
     if len(rest) > 2:
         raise ValueError(f"a method is METHOD[+tables][@LEVEL][/RATES[/WARMUPS]], got {text!r}")
     method, at, level = name.partition("@")
-    found = training_methods.find(split_tables(method)[0])
+    known, with_tables = split_tables(method)
+    found = training_methods.find(known)
+    if with_tables and found.everywhere:
+        raise ValueError(f"{known} acts on the tables anyway: leave out {_TABLES}, got {text!r}")
     own = _numbers(level, float, text)[0] if at else found.level
     if own is not None:
         found.check_level(own)

@@ -38,12 +38,14 @@ class Replay:
     def rise(self) -> float:
         """The mean loss of ten clean steps after the corrupted ones less that of ten before; inf if it diverged."""
         after = self.clean_after[:WATCHED]
-        if None in after:
+        if None in after or len(self.before) < WATCHED:  # it diverged, perhaps before the corrupted batches
             return math.inf
         return fmean(loss for loss in after if loss is not None) - fmean(self.before[-WATCHED:])
 
     def score(self, deviations: float) -> float:
-        """The spike score of the clean steps after the corrupted ones."""
+        """The spike score of the clean steps after the corrupted ones; 100 if the run diverged before these."""
+        if len(self.before) < WATCHED:
+            return 100.0
         return spike_score(self.before, self.clean_after, deviations)
 
 
@@ -101,7 +103,7 @@ def _replays(rows: Sequence[Row]) -> list[Replay]:
     runs: dict[tuple[str, str, str, int], list[SpikeLoss]] = {}
     for each in losses:
         runs.setdefault((each.base, each.method, each.corruption, each.seed), []).append(each)
-    return [Replay(*key, before[steps[0].start, key[3]], steps, length) for key, steps in runs.items()]
+    return [Replay(*key, before.get((steps[0].start, key[3]), []), steps, length) for key, steps in runs.items()]
 
 
 def _interval(values: Sequence[float] | NDArray[np.float64]) -> Interval:

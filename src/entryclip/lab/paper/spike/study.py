@@ -8,7 +8,7 @@ from such spikes.
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -168,17 +168,27 @@ def units(config: SpikeConfig) -> list[Piece]:
 def run_unit(config: SpikeConfig, piece: Piece) -> Iterator[Row]:
     """Rows `before` and `loss` and, once, `entry` (the one that stands out) and `matrix` (around it)."""
     start, seed = piece["start"], piece["seed"]
-    methods = piece["methods"].split("+")
+    branches = [(method, corruption) for corruption in config.corruptions for method in piece["methods"].split("+")]
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = Path(folder)
-        run = Run(replace(config.settings(start, seed), steps=config.before), config.folder(), checkpoint)
-        losses: list[float] = []
-        run.advance(lambda trainer, loss: losses.append(loss))
-        for i, loss in enumerate(losses):
+        run = Run(config.settings(start, seed), config.folder(), checkpoint)  # of the branches' length: one schedule
+        for i in range(config.before):
+            try:
+                loss = run.trainer.step()
+            except Diverged:
+                yield from [_lost(start, seed, method, corruption).to_row() for method, corruption in branches]
+                return
             yield SpikeHistory(start=start, seed=seed, step=i - config.before, loss=loss).to_row()
-        for corruption in config.corruptions:
-            for method in methods:
-                yield from _branch(config, start, seed, method, corruption, checkpoint)
+        run.save()
+        for method, corruption in branches:
+            yield from _branch(config, start, seed, method, corruption, checkpoint)
+
+
+def _lost(start: str, seed: int, method: str, corruption: str) -> SpikeLoss:
+    """The row of a method whose run diverged before the corrupted batches."""
+    base = training_methods.find(method).optimizer
+    labels: Piece = {"start": start, "seed": seed, "base": base, "method": method, "corruption": corruption}
+    return SpikeLoss(**labels, step=0, loss=None, corrupted=True)
 
 
 def _branch(
@@ -187,8 +197,8 @@ def _branch(
     """Go on from the checkpoint with one method, through the corrupted batches."""
     base = training_methods.find(method).optimizer
     trainer = Run(config.settings(method, seed), config.folder(), start_from=checkpoint).trainer
-    corrupt = BATCH_CORRUPTIONS[corruption]
-    batches = CorruptedBatches(trainer.batches, corrupt, config.before, config.corrupted, seed=seed)
+    corrupt, vocabulary = BATCH_CORRUPTIONS[corruption], trainer.config.vocabulary
+    batches = CorruptedBatches(trainer.batches, corrupt, config.before, config.corrupted, vocabulary, seed=seed)
     trainer.batches = batches  # type: ignore[assignment]
     for step in range(config.after):
         loss: float | None
