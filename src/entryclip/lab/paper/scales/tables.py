@@ -28,10 +28,19 @@ def by_layer(rows: Sequence[Row]) -> list[Row]:
                 "count": len(here),
                 "raw: median": f"{np.median(raw):.3g}",
                 "raw: largest": f"{max(raw):.3g}",
-                "standardised: median": f"{np.median(standardized):.3f}",
-                "standardised: 90 %": f"{np.quantile(standardized, 0.9):.3f}",
+                "standardised: median": _near_one(np.median(standardized)),
+                "standardised: 90 %": _near_one(np.quantile(standardized, 0.9)),
                 "standardised: largest": f"{max(standardized):.3g}",
                 "rows, columns, rest": " / ".join(f"{part:.0%}" for part in shares),
             }
         )
     return lines
+
+
+def _near_one(gain: float) -> str:
+    """Write a gain: with all of its thousandths where it is close to 1.
+
+    >>> _near_one(1.0049), _near_one(98128471912.6)
+    ('1.005', '9.81e+10')
+    """
+    return f"{gain:.3f}" if gain < 10 else f"{gain:.3g}"
