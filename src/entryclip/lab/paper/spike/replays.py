@@ -63,6 +63,11 @@ class Comparison:
         """The method without a clip."""
         return self.replays[0].base
 
+    def loss_before(self) -> float:
+        """The mean loss of ten steps before the corrupted batches; NaN where a run did not get there."""
+        means = [fmean(each.before[-WATCHED:]) if each.before else math.nan for each in self.replays]
+        return fmean(means)
+
     def rise(self) -> Interval:
         """The rise of the loss over the seeds."""
         return _interval([each.rise for each in self.replays])

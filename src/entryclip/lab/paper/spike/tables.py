@@ -9,9 +9,10 @@ from ..spike_score import DEVIATIONS, WINDOW
 from .replays import CORRUPTION_NAMES, comparisons
 
 CAPTION = (
-    "The rise of the loss, ten clean steps after the corrupted batches less ten before, in nats; less that of the same "
-    "optimizer without a clip; 95 % intervals over paired seeds. Spike score: the percentage of clean steps after the "
-    f"corrupted batches whose loss is at least so many standard deviations away from the mean of the {WINDOW} before"
+    "The mean loss of ten steps before the corrupted batches; its rise to ten clean steps after them, in nats; less that "
+    "of the same optimizer without a clip; 95 % intervals over paired seeds. Spike score: the percentage of clean steps "
+    "after the corrupted batches whose loss is at least so many standard deviations away from the mean of the "
+    f"{WINDOW} before"
 )
 
 
@@ -23,6 +24,7 @@ def tables(rows: Sequence[Row]) -> Mapping[str, list[Row]]:
             "corruption": CORRUPTION_NAMES[each.corruption],
             "method": METHOD_NAMES[each.method],
             "seeds": len(each.replays),
+            "loss before": f"{each.loss_before():.2f}",
             "rise": nats(each.rise()),
             "less unclipped": "" if each.method == each.base else nats(each.less_plain()),
         }
