@@ -9,9 +9,9 @@ from ..spike_score import DEVIATIONS, WINDOW
 from .replays import CORRUPTION_NAMES, comparisons
 
 CAPTION = (
-    "The mean loss of ten steps before the corrupted batches; its rise to ten clean steps after them, in nats; less that "
-    "of the same optimizer without a clip; 95 % intervals over paired seeds. Spike score: the percentage of clean steps "
-    "after the corrupted batches whose loss is at least so many standard deviations away from the mean of the "
+    "The mean loss of ten steps before the corrupted batches; its rise to ten clean steps after them, in nats; less "
+    "that of the same optimizer without a clip; 95 % intervals over paired seeds. Spike score: the percentage of clean "
+    "steps after the corrupted batches whose loss is at least so many standard deviations away from the mean of the "
     f"{WINDOW} before"
 )
 
