@@ -15,6 +15,7 @@ from entryclip.lab.engine.study import Claim
 from entryclip.lab.paper.dose_response import STUDY as DOSE_RESPONSE
 from entryclip.lab.paper.holm import holm
 from entryclip.lab.paper.intervals import paired_p
+from entryclip.lab.paper.no_harm import STUDY as NO_HARM
 from entryclip.lab.paper.pretraining.claims import claims
 from entryclip.lab.paper.pretraining.savings import curves, differences
 from entryclip.lab.paper.pretraining.tables import against, reported, tuned
@@ -161,6 +162,9 @@ TABLES: dict[str, Callable[[Path], str]] = {
     ),
     "dose_response": lambda results: dose_tables(load_rows(results / "dose-response")),
     "dose_claims": lambda results: listed(_listed_claims(DOSE_RESPONSE.claims(load_rows(results / "dose-response")))),
+    "no_harm": lambda results: listed(
+        [line for table in NO_HARM.tables(load_rows(results / "no-harm")).values() for line in table]
+    ),
     "untuned": lambda results: listed(untuned_table(load_rows(results / "untuned"))),
 }
 
