@@ -277,6 +277,16 @@ def test_the_norm_is_over_all_groups_and_a_missing_gradient_changes_nothing_else
     assert optimizer.param_groups[1]["norm"] == ZScore(warmup=2)
 
 
+def test_equal_norms_tell_nothing_of_what_a_spike_is():
+    rule, limits = ZScore(warmup=2), []
+    memory = rule.init(torch.zeros(()))
+    for norm in (1.0, 1.0, 5.0):
+        limit, memory = rule.limit(torch.tensor(norm), memory)
+        limits.append(float(limit))
+    assert limits == [math.inf] * 3
+    assert float(memory["variance"]) > 0
+
+
 def test_max_norm_is_torchs_gradient_clipping():
     params, others = parameters(SHAPES), parameters(SHAPES)
     ours = build(

@@ -7,7 +7,13 @@ import pytest
 import torch
 
 from entryclip.lab.paper.dose_response import STUDY
-from entryclip.lab.paper.dose_response.corruption import CORRUPTIONS, cauchy_entries, corrupt_, flip_exponent_bits
+from entryclip.lab.paper.dose_response.corruption import (
+    CORRUPTIONS,
+    GradientCorruption,
+    cauchy_entries,
+    corrupt_,
+    flip_exponent_bits,
+)
 from entryclip.lab.paper.dose_response.curves import panels_of
 from entryclip.lab.paper.dose_response.study import DoseConfig, DoseRun, run_unit, units
 from entryclip.lab.paper.no_harm.study import NoHarmConfig
@@ -77,6 +83,17 @@ def test_all_methods_of_a_seed_are_corrupted_alike_and_the_clean_runs_are_clean(
     (same,) = run_without_corruption(plain, {"method": "adamw", "seed": 301})
     (clean,) = [run for run in runs if (run.method, run.rate, run.seed) == ("adamw", 0.0, 301)]
     assert clean.loss == same["loss"]
+
+
+def test_the_places_do_not_depend_on_which_matrices_a_method_clips(config, monkeypatch):
+    """Each matrix has its own draws, by its place in the model; initial weights are told apart by their norms."""
+    seen = []
+    monkeypatch.setattr(GradientCorruption, "attach", lambda self, given: seen.append([float(p.norm()) for p in given]))
+    few = dataclasses.replace(config, methods=("adamw", "adamw-hard"), clip_where=("blocks.1.mlp.*",), steps=1)
+    for method in few.methods:
+        list(run_unit(few, {"method": method, "corruption": "bits", "rate": 1e-2, "seed": 301}))
+    assert seen[0] == seen[1]
+    assert len(set(seen[0])) > 4
 
 
 def test_corruption_reaches_the_hidden_matrices(rows):
