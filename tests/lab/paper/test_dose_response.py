@@ -88,7 +88,9 @@ def test_all_methods_of_a_seed_are_corrupted_alike_and_the_clean_runs_are_clean(
 def test_the_places_do_not_depend_on_which_matrices_a_method_clips(config, monkeypatch):
     """Each matrix has its own draws, by its place in the model; initial weights are told apart by their norms."""
     seen = []
-    monkeypatch.setattr(GradientCorruption, "attach", lambda self, given: seen.append([float(p.norm()) for p in given]))
+    monkeypatch.setattr(
+        GradientCorruption, "attach", lambda self, given: seen.append([float(p.detach().norm()) for p in given])
+    )
     few = dataclasses.replace(config, methods=("adamw", "adamw-hard"), clip_where=("blocks.1.mlp.*",), steps=1)
     for method in few.methods:
         list(run_unit(few, {"method": method, "corruption": "bits", "rate": 1e-2, "seed": 301}))
