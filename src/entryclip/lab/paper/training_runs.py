@@ -22,7 +22,7 @@ class TrainingRunsConfig:
     warmup          steps of warm-up before the schedule
     floor           the share of the learning rate that is left at the end of the schedule
     clip_where      the matrices that clips act on, by name or with wildcards (None: all hidden ones)
-    precision       fp32, or bf16: the model's matrix products under autocast, 1.6 times faster where a processor
+    precision       fp32, or bf16: the model's matrix products under autocast, faster where a processor
                     multiplies in bf16; weights and optimizer are fp32 in both
     """
 
