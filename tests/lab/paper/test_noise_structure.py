@@ -77,6 +77,8 @@ def test_claims_follow_the_rows(rows):
             late = row["step"] == 16
             row |= {"r_hat": [5.0, 50.0] if late else [0.01, 0.02], "low": [0.5, 0.5], "high": [2.0, 2.0]}
             row |= {"index": 2.0 if late else 6.0, "spiked": 0.9, "spikes": 5, "spearman": 0.95, "relative": 0.9}
+            row |= {"raw_gain": 9.0, "standardized_gain": 1.01, "standardized_spiked": 0.5}
+            row |= {"standardized_r_hat": [5.0, 1.0], "standardized_high": [2.0, 2.0]}
         if row["kind"] == "clipped":
             row["val_loss"] = {"none": 3.0, "all": 2.9, "high": 2.8, "low": 2.95}[row["arm"]]
     twins = [{**row, "seed": 3} for row in made if row["kind"] == "clipped"]
@@ -85,10 +87,54 @@ def test_claims_follow_the_rows(rows):
     for row in made:
         if row["kind"] == "matrix":
             row |= even | {"index": 4.0, "spiked": 0.0, "spikes": 0, "spearman": 0.1, "relative": 0.1}
+            row |= {"raw_gain": 1.0, "standardized_gain": 1.5, "standardized_spiked": 0.0}
+            row |= {"standardized_r_hat": [1.0, 1.0]}
         if row["kind"] == "clipped":
             row["val_loss"] = 3.0
     twins = [{**row, "seed": 3} for row in made if row["kind"] == "clipped"]
     assert not any(claim.holds for claim in STUDY.claims(made + twins))
+
+
+def test_a_claim_about_the_noise_holds_where_it_holds_in_every_run(rows):
+    other = [{**copy.deepcopy(row), "seed": 2} for row in rows if row["kind"] == "matrix"]
+    claim = "With the scales of rows and columns divided out, the median gain is at most 1.02"
+    for gain, holds in ((1.01, True), (1.5, False)):
+        made = copy.deepcopy(rows)
+        for row in made:
+            if row["kind"] == "matrix":
+                row["standardized_gain"] = 1.0
+        for row in other:
+            row["standardized_gain"] = gain
+        found = {each.claim: each for each in STUDY.claims(made + other)}
+        assert found[claim].holds == holds
+        assert "run 1: median 1," in found[claim].measured
+        assert f"run 2: median {gain:g}," in found[claim].measured
+        (lines,) = STUDY.tables(made + other).values()
+        assert [(line["run"], line["step"]) for line in lines] == [(1, 4), (1, 16), (2, 4), (2, 16)]
+        assert lines[-1]["standardised gain"] == f"{gain:.2f}, {gain:.3g}"
+
+
+def test_several_runs_are_probed_and_the_first_chooses_what_is_clipped(config):
+    several = dataclasses.replace(config, noise_seeds=2)
+    assert [(unit["seed"], unit["step"]) for unit in STUDY.units(several)] == [(1, 4), (1, 16), (2, 4), (2, 16)]
+    alone = dataclasses.replace(several, methods=())
+    second = STUDY.units(alone)[2]
+    found = list(STUDY.run_unit(alone, second))
+    assert {row["kind"] for row in found} == {"matrix"}
+    assert {row["seed"] for row in found} == {2}
+    assert not STUDY.next_units(alone, found)
+
+
+def test_rows_of_earlier_versions_are_shown_without_what_they_lack(rows):
+    old = [
+        {key: value for key, value in row.items() if "standardized" not in key and key != "seed"}
+        if row["kind"] == "matrix"
+        else row
+        for row in rows
+    ]
+    assert not STUDY.tables(old)
+    assert len(STUDY.claims(old)) == len(STUDY.claims(rows)) - 4
+    assert "standardized" not in STUDY.figures(old)
 
 
 def test_a_run_that_diverged_is_worse_than_all_others(rows):
@@ -116,7 +162,7 @@ def test_figures(rows):
 )
 def test_what_is_needed_at_the_end_is_checked_before_the_training(config, changes, words):
     with pytest.raises(ValueError, match=words):
-        next(STUDY.run_unit(dataclasses.replace(config, **changes), {"kind": "noise"}))
+        next(STUDY.run_unit(dataclasses.replace(config, **changes), {"kind": "noise", "seed": 1, "step": 4}))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from ..shards import shards
 from . import study
 from .claims import claims
 from .figures import CAPTIONS, figures
+from .tables import tables
 
 STUDY = Study(
     name="noise-structure",
@@ -16,6 +17,7 @@ STUDY = Study(
     figures=figures,
     captions=CAPTIONS,
     claims=claims,
+    tables=tables,
     row_modules=(study,),
     data=shards,
 )

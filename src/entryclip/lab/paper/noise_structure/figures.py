@@ -8,7 +8,8 @@ import numpy as np
 
 from ...engine.study import Row
 from ..lm_methods import METHOD_NAMES
-from .claims import Stages, by_stage, difference, final_losses, rho_of_gaussian
+from .claims import difference, final_losses, rho_of_gaussian
+from .runs import Stages, by_run, first_run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,6 +27,9 @@ CAPTIONS = {
     "different size no longer make a correlation; grey: where Gaussian noise lies (95 %).",
     "hill": "Hill's tail index over the number of largest entries it is taken from, as in the paper, a line "
     "for each matrix of a kind. Lower is heavier.",
+    "standardized": "Above: what the best entry-wise clip would gain on the noise of each hidden matrix, in all runs: "
+    "as it is (hollow), and with the scales of rows and columns divided out (filled); 1: no clip helps. Below: median "
+    "R-hat along the first direction over that of Gaussian noise with the same scales of rows and columns.",
     "where": "Final validation loss with a clip on some of the hidden matrices less that without, from the same "
     "weights on the same batches: seeds (dots), their mean and 95 % interval.",
 }
@@ -40,8 +44,10 @@ _ARMS = {"all": "all matrices", "high": "higher R-hat", "low": "lower R-hat", "a
 
 
 def figures(rows: Sequence[Row]) -> "Mapping[str, Figure]":
-    """Draw a figure for each caption; `where` only once the clipped runs are there."""
+    """Draw a figure for each caption whose rows are there: `where` needs runs with a clip."""
     made = {"real": _real(rows), "r_hat": _r_hat(rows), "corr": _corr(rows), "hill": _hill(rows)}
+    if any(row.get("standardized_gain") for row in rows):
+        made["standardized"] = _standardized(rows)
     return made | ({"where": _where(rows)} if final_losses(rows) else {})
 
 
@@ -49,11 +55,11 @@ def _real(rows: Sequence[Row]) -> "Figure":
     from ...engine.figures import panels
 
     shown = [row for row in rows if row["kind"] == "shown"]
-    bands = {(row["step"], row["matrix"]): row for row in rows if row["kind"] == "matrix"}
+    stages = first_run(rows)
     figure, axes = panels(len(shown), rows=3, width=3.6, height=2.7)
     for i, row in enumerate(shown):
         marginal, scatter, ratios = axes[i :: len(shown)]
-        found = bands[row["step"], row["matrix"]]
+        found = stages[row["step"]][row["matrix"]]
         _marginal(marginal, row)
         marginal.set_title(f"{row['matrix']}\nstep {row['step']}", fontsize=10)
         _scatter(scatter, row)
@@ -98,7 +104,7 @@ def _scatter(axis: "Axes", row: Row) -> None:
 def _r_hat(rows: Sequence[Row]) -> "Figure":
     from ...engine.figures import panels
 
-    stages = by_stage(rows)
+    stages = first_run(rows)
     names = _ordered(stages)
     deepest = min(len(row["r_hat"]) for those in stages.values() for row in those.values())
     ks = [k for k in (1, 2, 4, 8) if k <= deepest]
@@ -116,16 +122,30 @@ def _r_hat(rows: Sequence[Row]) -> "Figure":
 
 
 def _legend(axis: "Axes", stages: Stages) -> None:
-    """A legend above the panel, where it covers no points."""
-    axis.legend(frameon=False, ncols=len(stages), fontsize=9, loc="lower right", bbox_to_anchor=(1, 1), borderpad=0)
+    """A legend above the panel, where it covers no points; a stage of several runs has one entry."""
+    handles = dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
+    axis.legend(
+        handles.values(),
+        handles,
+        frameon=False,
+        ncols=len(stages),
+        fontsize=9,
+        loc="lower right",
+        bbox_to_anchor=(1, 1),
+        borderpad=0,
+    )
 
 
-def _over_matrices(axis: "Axes", stages: Stages, names: Sequence[str], key: str, k: int | None = None) -> None:
+def _over_matrices(
+    axis: "Axes", stages: Stages, names: Sequence[str], key: str, k: int | None = None, *, filled: bool = True
+) -> None:
     """Draw a point for every matrix at every stage: the value of `key` in its row, or the k-th number of that list."""
     for colour, (step, those) in zip(_colours(stages), stages.items(), strict=True):
         there = [i for i, name in enumerate(names) if name in those]
         points = [those[names[i]][key] if k is None else those[names[i]][key][k - 1] for i in there]
-        axis.plot(there, points, "o", ms=4.5, color=colour, label=f"step {step}")
+        face = colour if filled else "none"
+        label = f"step {step}" if filled else ""
+        axis.plot(there, points, "o", ms=4.5, color=colour, mfc=face, label=label)
     for i in range(1, len(names)):
         if _kind(names[i]) != _kind(names[i - 1]):
             axis.axvline(i - 0.5, color="#dddddd", lw=0.8)
@@ -152,7 +172,7 @@ def _ordered(stages: Stages) -> list[str]:
 def _corr(rows: Sequence[Row]) -> "Figure":
     from ...engine.figures import panels
 
-    stages = by_stage(rows)
+    stages = first_run(rows)
     names = _ordered(stages)
     figure, axes = panels(1, rows=2, width=11, height=2.6)
     for axis, key, title in (
@@ -179,7 +199,7 @@ def _corr(rows: Sequence[Row]) -> "Figure":
 def _hill(rows: Sequence[Row]) -> "Figure":
     from ...engine.figures import panels
 
-    stages = by_stage(rows)
+    stages = first_run(rows)
     kinds = [kind for kind in _KINDS if any(_kind(name) == kind for those in stages.values() for name in those)]
     figure, axes = panels(3, rows=-(-len(kinds) // 3), width=3.6, height=2.6)
     for axis, kind in zip(axes, kinds, strict=False):
@@ -193,6 +213,32 @@ def _hill(rows: Sequence[Row]) -> "Figure":
     axes[0].set_ylabel("Hill's tail index")
     axes[0].legend(frameon=False, fontsize=8)
     return figure
+
+
+def _standardized(rows: Sequence[Row]) -> "Figure":
+    from ...engine.figures import panels
+
+    figure, axes = panels(1, rows=2, width=11, height=2.6)
+    runs = [_with_scales(stages) for stages in by_run(rows).values()]
+    names = _ordered(runs[0])
+    for stages in runs:
+        for axis, key, k in ((axes[0], "gain", None), (axes[1], "r_hat", 1)):
+            _over_matrices(axis, stages, names, "raw_gain" if key == "gain" else key, k, filled=False)
+            _over_matrices(axis, stages, names, f"standardized_{key}", k)
+    for axis, label in zip(axes, ("gain of the best clip", "R-hat, k = 1"), strict=True):
+        axis.set(yscale="log", ylabel=label)
+        axis.axhline(1, color="#111111", lw=1, ls=(0, (5, 3)))
+    axes[0].tick_params(labelbottom=False)
+    _legend(axes[0], runs[0])
+    return figure
+
+
+def _with_scales(stages: Stages) -> Stages:
+    """Return the rows that have the noise with its scales divided out."""
+    return {
+        step: {name: row for name, row in those.items() if row["standardized_gain"] and row["standardized_r_hat"]}
+        for step, those in stages.items()
+    }
 
 
 def _where(rows: Sequence[Row]) -> "Figure":

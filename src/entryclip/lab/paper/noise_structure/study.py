@@ -1,8 +1,8 @@
 """The noise of real gradients (`fig:noise_models`, the real column; `fig:r_hat`, `fig:corr`, `fig:hill`).
 
-A small language model is probed at three stages of its training. Then the same model is trained with the clip on the
-hidden matrices with the higher R-hat alone, on the others alone, on all and on none: does R-hat, or the probe's advice,
-say where clipping helps?
+A small language model is probed at three stages of its training, in one run or several. Then the same model is
+trained with the clip on the hidden matrices with the higher R-hat alone, on the others alone, on all and on none: does
+R-hat, or the probe's advice, say where clipping helps?
 """
 
 import tempfile
@@ -15,6 +15,7 @@ import torch
 
 from ....diagnostics import MatrixNoise, max_entry_correlation, probe
 from ....diagnostics.matrices import select
+from ...engine.config_fields import extent_field
 from ...engine.study import Piece, Row
 from ...lm.data.default_data import data_folder
 from ...lm.train import training_methods as methods
@@ -36,7 +37,10 @@ class NoiseStructureConfig:
     data           the folder of shards (empty: the Python standard library's source)
     stages         steps of AdamW's run after which it is probed, with `samples` single sequences
     shown          the matrix of the figure `real`: the paper shows blocks.10 of 12
+    noise_seeds    the number of runs that are probed, with the seeds from `seed` on; the figures of single matrices
+                   and the choice of what to clip are those of the first
     methods        each is trained with its clip on all hidden matrices, on none, and on either half of them by R-hat
+                   (none: the noise alone)
     lr             the learning rate of the hidden matrices, the same with and without a clip
     clipped_steps  the length of these runs
     """
@@ -52,6 +56,7 @@ class NoiseStructureConfig:
     samples: int = 130
     directions: int = 8
     shown: str = "blocks.4.attn.qkv_w.v"
+    noise_seeds: int = extent_field(1)
     methods: tuple[str, ...] = ("post-smooth-rms", "pre-smooth")
     clipped_steps: int = 200
     seeds: int = 4
@@ -85,7 +90,7 @@ class NoiseStructureConfig:
             raise ValueError(f"stages must be two or more steps, each later than the one before, got {self.stages}")
         if not 1 <= self.stages[0] <= self.stages[-1] <= self.steps:
             raise ValueError(f"stages must be steps of the run, 1 to {self.steps}, got {self.stages}")
-        for name in ("clipped_steps", "seeds"):
+        for name in ("clipped_steps", "seeds", "noise_seeds"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name in self.methods:
@@ -117,8 +122,9 @@ class NoiseStructureConfig:
 
 
 def units(config: NoiseStructureConfig) -> list[Piece]:
-    """One unit: the noise of one run, on which the others depend."""
-    return [{"kind": "noise"}]
+    """One unit for each run and stage: the noise of that checkpoint."""
+    seeds = range(config.seed, config.seed + config.noise_seeds)
+    return [{"kind": "noise", "seed": seed, "step": step} for seed in seeds for step in config.stages]
 
 
 def next_units(config: NoiseStructureConfig, rows: Sequence[Row]) -> list[Piece]:
@@ -127,31 +133,34 @@ def next_units(config: NoiseStructureConfig, rows: Sequence[Row]) -> list[Piece]
         {"kind": "clipped", "method": method, "arm": arm, "where": list(where), "seed": config.seed + 1 + i}
         for i in range(config.seeds)
         for method in config.methods
-        for arm, where in clipped_parameters(rows).items()
+        for arm, where in clipped_parameters(row for row in rows if row.get("seed") == config.seed).items()
     ]
 
 
 def run_unit(config: NoiseStructureConfig, piece: Piece) -> Iterator[Row]:
-    """Rows `matrix` and `shown`, or one row `clipped`."""
-    return _noise(config) if piece["kind"] == "noise" else _clipped(config, piece)
+    """Rows `matrix`, `shown` and `gaussian`, or one row `clipped`."""
+    if piece["kind"] == "noise":
+        return _noise(config, piece["seed"], piece["step"])
+    return _clipped(config, piece)
 
 
-def _noise(config: NoiseStructureConfig) -> Iterator[Row]:
-    """Train with AdamW, and probe the checkpoint of each stage."""
-    settings = config.settings("adamw", seed=config.seed, steps=config.steps)
+def _noise(config: NoiseStructureConfig, seed: int, step: int) -> Iterator[Row]:
+    """Train with AdamW up to a step, and probe that checkpoint; with what is needed once, from the first run."""
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(settings, config.folder(), Path(folder), save_every=0, keep=0)
+        run = Run(config.settings("adamw", seed=seed, steps=config.steps), config.folder(), Path(folder))
         _check(config, run.trainer)
-        run.advance(lambda trainer, loss: run.save() if trainer.done in config.stages else None)
-        for step in config.stages:
-            place = Path(folder) / "checkpoints" / f"step_{step:06d}"
-            model, loss, batches = from_checkpoint(place, config.folder())
-            report = probe(model, loss, batches, directions=config.directions, samples=config.samples)
-            for found in report.matrices:
-                yield {"kind": "matrix", "step": step, **_matrix(found)}
-            yield {"kind": "shown", "step": step, **_shown(report[config.shown])}
-    shapes = {found.shape: found.samples for found in report.matrices}
-    yield from (_gaussian(shape, samples) for shape, samples in shapes.items())
+        while run.trainer.done < step:
+            run.trainer.step()
+        run.save()
+        model, loss, batches = from_checkpoint(Path(folder), config.folder())
+        report = probe(model, loss, batches, directions=config.directions, samples=config.samples)
+    for found in report.matrices:
+        yield {"kind": "matrix", "seed": seed, "step": step, **_matrix(found)}
+    if seed == config.seed:
+        yield {"kind": "shown", "seed": seed, "step": step, **_shown(report[config.shown])}
+        if step == config.stages[-1]:
+            shapes = {found.shape: found.samples for found in report.matrices}
+            yield from (_gaussian(shape, samples) for shape, samples in shapes.items())
 
 
 def _check(config: NoiseStructureConfig, trainer: Trainer) -> None:
