@@ -10,7 +10,7 @@ signal passes as it is, and a learning rate that was right without the clip stay
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import torch
@@ -24,6 +24,7 @@ from .thresholds import State, Step
 
 TIE = 0.02  # of thresholds whose gains differ by less than this share, the largest is taken
 ENOUGH = 4096  # entries in a sketch below which its gain may be chance; Gaussian ones then reach 1.02 in 1 of 10^4
+NARROW = 32  # a side that is shorter leaves the scales so uncertain that Gaussian entries look heavy-tailed
 FEW = 256  # entries in a sketch below which it says nothing of their variance
 CEILING = 12.0  # an entry counts for the scales as if it were at most 2^12 times the typical one of the step before
 _LOOK = 1 << 16  # entries of a matrix that a step adds to the sketch, about: rows in turn
@@ -119,7 +120,7 @@ class Auto:
         xp = namespace(seen)
         guard = gaussian_guard(*shape, self.false_alarms)
         best = best_threshold(seen, operator, TIE, guard)
-        clips = (best.gain > self.margin) & (seen.sum(-1) >= ENOUGH)
+        clips = (best.gain > self.margin) & (seen.sum(-1) >= ENOUGH) & (min(shape) >= NARROW)
         threshold = xp.where(clips, best.threshold, constant(guard, seen))
         slope = xp.where(clips, best.slope, constant(1.0, seen))
         return Decision(*(each[..., None, None] for each in (clips, threshold, slope)))
@@ -143,7 +144,8 @@ class Auto:
         }
 
     def __str__(self) -> str:
-        return "auto" if self == Auto() else f"auto, margin={self.margin:g}, beta={self.beta:g}"
+        changed = (each for each in fields(self) if getattr(self, each.name) != each.default)
+        return ", ".join(["auto", *(f"{each.name}={getattr(self, each.name):g}" for each in changed)])
 
 
 def gaussian_guard(m: int, n: int, false_alarms: float) -> float:

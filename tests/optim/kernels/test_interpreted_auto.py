@@ -86,7 +86,7 @@ CASES = [
 ]
 OTHER_CASES = [
     pytest.param(
-        {stage: clip, other: None}, layout, [(80, 90), (2, 70, 60), (20, 3, 5, 5)], marks=pytest.mark.exhaustive
+        {stage: clip, other: None}, layout, [(80, 90), (2, 70, 60), (40, 3, 5, 5)], marks=pytest.mark.exhaustive
     )
     for stage, other in (("grad", "post"), ("post", "grad"))
     for clip in (SMOOTH, HARD)
@@ -115,6 +115,13 @@ def test_a_clip_acts_from_the_gain_that_is_asked_for():
     for margin, acts in ((0.99 * low, True), (1.01 * high, False)):
         clip = ec.Clip(ec.smooth_shrinkage, Auto(margin=margin))
         _, optimizer = compare([(80, 90)], 4, grad=clip, post=None)
+        assert bool(optimizer._fused[0]._scaled._decisions[0, 0]) is acts
+
+
+def test_a_narrow_matrix_is_guarded_only():
+    """Its gain is as large as that of the same entries in a square, where the clip acts."""
+    for shape, acts in (((20, 320), False), ((80, 80), True)):
+        _, optimizer = compare([shape], 2, **GRAD)
         assert bool(optimizer._fused[0]._scaled._decisions[0, 0]) is acts
 
 

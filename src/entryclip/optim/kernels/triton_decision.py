@@ -36,6 +36,7 @@ GAUSSIAN_MEAN = tl.constexpr(log_scales.GAUSSIAN_MEAN)
 GAUSSIAN_VARIANCE = tl.constexpr(log_scales.GAUSSIAN_VARIANCE)
 SMALLEST, LARGEST = tl.constexpr(log_scales.SMALLEST), tl.constexpr(log_scales.LARGEST)
 TIE, ENOUGH = tl.constexpr(1 - auto_threshold.TIE), tl.constexpr(auto_threshold.ENOUGH)
+NARROW = tl.constexpr(auto_threshold.NARROW)
 FEW, NEAR = tl.constexpr(auto_threshold.FEW), tl.constexpr(log_scales.NEAR)
 
 
@@ -176,18 +177,19 @@ def decide(
     matrix = tl.program_id(0)
     bins, own, new = tl.arange(0, BINS), sketches + matrix * BINS, counts + matrix * BINS
     old, added = tl.load(own + bins), tl.load(new + bins).to(tl.float32)
-    guard = tl.load(guards + matrix)
+    guard, shape = tl.load(guards + matrix), shapes + matrix * SHAPE_COLUMNS
+    rows, columns = tl.load(shape + ROWS), tl.load(shape + COLUMNS)
     gain, threshold, slope, total = _best_threshold(
         own, new, tl.sum(old, 0) == 0, guard, slopes, powers, sizes, thresholds, candidates, CHUNK
     )
-    acts = (gain > margin) & (total >= ENOUGH)
+    acts = (gain > margin) & (total >= ENOUGH) & (tl.minimum(rows, columns) >= NARROW)
     decision = decisions + matrix * DECISION_COLUMNS
     tl.store(decision + CLIPS, tl.where(acts, 1.0, 0.0))
     tl.store(decision + THRESHOLD, tl.where(acts, threshold, guard))
     tl.store(decision + FACTOR, tl.where(acts, tl.div_rn(tl.full((), 1.0, tl.float32), slope), 1.0))
     tl.debug_barrier()  # all threads have read the sketches
-    result, shape = found + matrix * FOUND_COLUMNS, shapes + matrix * SHAPE_COLUMNS
-    count, entries = tl.load(result + COUNT), (tl.load(shape + ROWS) * tl.load(shape + COLUMNS)).to(tl.float32)
+    result = found + matrix * FOUND_COLUMNS
+    count, entries = tl.load(result + COUNT), (rows * columns).to(tl.float32)
     tl.store(new + bins, tl.zeros((BINS,), tl.int32))
     if count > 0:  # else the step says nothing
         tl.store(own + bins, tl.where(tl.load(result + OUTGROWN) != 0, old, beta * old + added))
