@@ -115,6 +115,27 @@ def test_the_slope_is_kept():
     assert torch.equal(clip(torch.zeros(4, 4)), torch.zeros(4, 4))
 
 
+def test_where_the_slope_is_kept_the_first_steps_are_about_as_long_as_adamws():
+    """Adam's first update has one size in all entries: their mean slope is 0, and nothing may be divided by that."""
+
+    def moved(method):
+        model = GPT(Config.tiny(), torch.Generator().manual_seed(0))
+        optimizer = make_optimizer(model, method, lr=0.01, weight_decay=0.0)
+        weights, tokens = [block.mlp.c_fc.weight for block in model.blocks], torch.arange(65).repeat(4, 1)
+        paths = []
+        for _ in range(6):
+            before = [w.detach().clone() for w in weights]
+            optimizer.zero_grad()
+            model(tokens[:, :-1], tokens[:, 1:]).backward()
+            optimizer.step()
+            paths.append([float((w.detach() - b).square().mean().sqrt()) for w, b in zip(weights, before, strict=True)])
+        return torch.tensor(paths)
+
+    assert (moved("post-smooth-slope") <= 1.5 * moved("adamw")).all()  # without the bound up to 4, at width 128 up to 400
+    ones = torch.ones(30, 40) * torch.randn(30, 40, generator=torch.Generator().manual_seed(0)).sign()
+    assert float(TRAINING_METHODS["post-smooth-slope"].make_clip(0.995, 1e-3)(ones).abs().max()) <= 1.0
+
+
 def test_snapshot_has_the_speed_runs_rates():
     rates = {role: group("snapshot", role)["lr"] for role in ("hidden", "embedding", "head", "vector")}
     assert rates == {"hidden": 0.05, "embedding": 0.6, "head": 0.22, "vector": 0.04}
