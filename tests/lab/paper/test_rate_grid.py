@@ -1,6 +1,7 @@
 """The study of fixed grids: what it runs, how it chooses, and what its claims rest on."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,14 +14,12 @@ from entryclip.lab.paper.rate_grid.at_the_end import NOT_MEASURED
 from entryclip.lab.paper.rate_grid.bands import band_differences
 from entryclip.lab.paper.rate_grid.study import Cell, RateGridConfig, RateGridRun, best_cells, next_units, units
 
-MUON_METHODS = ("muon", "pre-smooth@0.98", "pre-smooth@0.99", "pre-smooth@0.999", "pre-hard@0.995")
-
 
 def test_the_control_of_adamw_is_the_default():
     config = RateGridConfig()
     cells = set(config.cells())
     assert {Cell("adamw", None, lr, warmup) for lr in (0.008, 0.0113, 0.016) for warmup in (0, 50)} <= cells
-    assert Cell("post-smooth", 0.995, 0.016, 0) in cells
+    assert {Cell("post-smooth", 0.995, lr, 0) for lr in (0.0113, 0.016, 0.0226)} <= cells
     assert Cell("post-smooth-slope", 0.995, 0.0113, 0) in cells
     assert len(config.seeds_of("report")) == 10
     assert not set(config.seeds_of("report")) & set(config.seeds_of("tuning"))
@@ -29,11 +28,15 @@ def test_the_control_of_adamw_is_the_default():
 
 
 def test_the_grid_of_muon_is_one_line():
-    line = f"methods={':'.join(MUON_METHODS)} rates=0.008:0.016:0.032 warmups=0 seeds=5".split()
-    config = STUDY.configured(changes=single_values(STUDY, line))
-    assert len(config.cells()) == 5 * 3
+    page = (Path(__file__).parents[3] / "docs" / "pretraining.md").read_text()
+    (line,) = (each for each in page.splitlines() if each.startswith("entryclip reproduce") and "normuon" in each)
+    fields = line.split("--set ")[1].split(" --out")[0].split()
+    config = STUDY.configured(changes=single_values(STUDY, fields))
     assert {cell.lr for cell in config.cells()} == {0.008, 0.016, 0.032}
-    assert [arm.level for arm in config.arms()] == [None, 0.98, 0.99, 0.999, 0.995]
+    levels = {(arm.method, arm.level) for arm in config.arms()}
+    assert levels >= {("muon", None), ("normuon", None), ("muon-standardized", None), ("pre-hard", 0.995)}
+    assert levels >= {("pre-smooth", level) for level in (0.98, 0.99, 0.999)}
+    assert (len(levels), len(config.seeds_of("report")), config.report) == (7, 5, "best")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ STUDY = Study(
     config=study.RateGridConfig,
     units=study.units,
     next_units=study.next_units,
+    asked_early=True,
     run_unit=study.run_unit,
     figures=figures,
     captions=CAPTIONS,
