@@ -175,6 +175,13 @@ def test_published_methods_are_rivals_of_their_own():
     assert "largest against AdaGC" in against_published.measured
 
 
+def test_spectra_is_a_rival_on_adamw_whose_update_it_clips():
+    """In the paper's tables it stands beside Muon."""
+    (panel,) = panels_of(made({**EXAMPLE, "spectra": EXAMPLE["post-hard"]}))
+    assert panel.baseline == "adamw"
+    assert set(panel.losses) == {*EXAMPLE, "spectra"}
+
+
 def test_a_dose_that_lacks_a_run_is_left_out():
     (panel,) = panels_of([row for row in made(EXAMPLE) if (row["rate"], row["seed"]) != (HIGH, 2)])
     assert panel.doses == (CLEAN, LOW)

@@ -32,8 +32,8 @@ METHOD_NAMES = {
 }
 # Methods that others published, each with its own rule for what to clip.
 _PUBLISHED_ON_ADAMW = ("adagc", "zclip", "stable-adamw", "spam", "stable-spam", "spectral-clipping")
-PUBLISHED = (*_PUBLISHED_ON_ADAMW, "normuon")
-# The method without a clip that each is compared with.
+PUBLISHED = (*_PUBLISHED_ON_ADAMW, "spectra", "normuon")
+# The method without a clip that each is compared with; SPECTRA, which clips AdamW's update, as in the paper's tables.
 _ON_ADAMW = ("adamw-norm", "adamw-hard", "adamw-smooth", "post-hard", "post-smooth", "post-smooth-rms")
 _ON_MUON = ("muon-norm", "spectra", "pre-hard", "pre-smooth")
 BASELINES = dict.fromkeys((*_ON_ADAMW, "adamw-auto", "post-auto", *_PUBLISHED_ON_ADAMW), "adamw") | dict.fromkeys(

@@ -131,7 +131,9 @@ def test_where_the_slope_is_kept_the_first_steps_are_about_as_long_as_adamws():
             paths.append([float((w.detach() - b).square().mean().sqrt()) for w, b in zip(weights, before, strict=True)])
         return torch.tensor(paths)
 
-    assert (moved("post-smooth-slope") <= 1.5 * moved("adamw")).all()  # without the bound up to 4, at width 128 up to 400
+    assert (
+        moved("post-smooth-slope") <= 1.5 * moved("adamw")
+    ).all()  # without the bound up to 4, at width 128 up to 400
     ones = torch.ones(30, 40) * torch.randn(30, 40, generator=torch.Generator().manual_seed(0)).sign()
     assert float(TRAINING_METHODS["post-smooth-slope"].make_clip(0.995, 1e-3)(ones).abs().max()) <= 1.0
 

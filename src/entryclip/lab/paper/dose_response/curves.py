@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...engine.study import Row
+from ...lm.train.training_methods import find
 from ..intervals import Interval, student_interval
-from ..lm_methods import BASELINES
 from .corruption import CLEAN
 from .study import DoseRun
 
@@ -61,8 +61,8 @@ def panels_of(rows: Sequence[Row]) -> list[Panel]:
     """Group the runs; a dose that lacks a run of any method and seed is left out until it is complete."""
     runs = DoseRun.from_rows(rows)
     corruptions = [name for name in dict.fromkeys(run.corruption for run in runs) if name != CLEAN]
-    baselines = dict.fromkeys(_baseline(run.method) for run in runs)
-    found = [_panel([run for run in runs if _baseline(run.method) == b], b, c) for b in baselines for c in corruptions]
+    optimizers = dict.fromkeys(find(run.method).optimizer for run in runs)  # named as the method without a clip
+    found = [_panel([r for r in runs if find(r.method).optimizer == o], o, c) for o in optimizers for c in corruptions]
     return [panel for panel in found if panel]
 
 
@@ -82,7 +82,3 @@ def _panel(runs: Sequence[DoseRun], baseline: str, corruption: str) -> Panel | N
     losses = {m: {d: np.array([run.counted for run in own]) for d, own in row.items()} for m, row in cells.items()}
     lost = {m: {d: sum(run.is_lost for run in own) for d, own in row.items()} for m, row in cells.items()}
     return Panel(baseline, corruption, doses, losses, here[0].still, lost)
-
-
-def _baseline(method: str) -> str:
-    return BASELINES.get(method, method)
