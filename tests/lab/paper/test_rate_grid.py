@@ -163,9 +163,11 @@ def test_the_best_alone_can_be_reported():
     first = units(config)
     assert {piece["stage"] for piece in first} == {"tuning"}
     rows = [
-        run(piece["method"], piece["lr"], piece["seed"], piece["lr"], stage="tuning", warmup=piece["warmup"])
+        run(**{key: piece[key] for key in ("method", "lr", "seed", "stage", "warmup", "level")}, loss=piece["lr"])
         for piece in first
     ]
+    assert {piece["method"] for piece in next_units(config, rows[:-1])} == {"adamw", "post-smooth", "muon"}
+    assert next_units(config, rows[:3]) == []  # the last of AdamW's four may be its best
     more = next_units(config, rows)
     assert {piece["lr"] for piece in more if piece["method"] == "adamw"} == {0.005}
     assert len(more) == 4 * config.seeds
