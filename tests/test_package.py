@@ -27,6 +27,7 @@ LAYERS = [
     ["efficiency"],
     ["auto_threshold"],
     ["clip"],
+    ["standardize"],
     ["matrix"],
     ["noise"],
     ["theory"],

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ belo
     from .matrix.singular import top_singular
     from .operators import global_clip, hard_clip, smooth_shrinkage, soft_threshold
     from .quantiles.quantile import quantile_abs
+    from .standardize import standardized
     from .thresholds import Fixed, FollowLR, Quantile, Running, Scale
 
 __version__ = "0.2.0"
@@ -48,6 +49,7 @@ __all__ = [
     "soft_spectral_clip",
     "soft_threshold",
     "spectral_clip",
+    "standardized",
     "top_singular",
 ]
 
@@ -61,6 +63,7 @@ _MODULES = {
     "matrix.singular": ("top_singular",),
     "operators": ("global_clip", "hard_clip", "smooth_shrinkage", "soft_threshold"),
     "quantiles.quantile": ("quantile_abs",),
+    "standardize": ("standardized",),
     "thresholds": ("Fixed", "FollowLR", "Quantile", "Running", "Scale"),
 }
 

@@ -14,6 +14,7 @@ MAKERS = {
     "adamw, running": lambda p, lr=1e-2: optim.AdamW(p, lr, post=RUNNING, amsgrad=True),
     "adamw, no clip": lambda p, lr=1e-2: optim.AdamW(p, lr, post=None),
     "muon": lambda p, lr=1e-2: optim.Muon(p, lr),
+    "muon, standardized": lambda p, lr=1e-2: optim.Muon(p, lr, pre=ec.standardized()),
     "sgd": lambda p, lr=1e-2: optim.SGD(p, lr, momentum=0.9, post=ec.hard(0.9)),
     "spectra": lambda p, lr=1e-2: optim.spectra(p, lr),
 }
@@ -42,7 +43,7 @@ def train(optimizer, params, step, numbers):
 @pytest.mark.filterwarnings("ignore")  # torch's own, of its profiler
 @pytest.mark.parametrize(
     ("name", "lr"),
-    [("adamw", 1e-2), ("adamw, running", torch.tensor(1e-2)), ("adamw, no clip", 1e-2), ("muon", 1e-2), ("sgd", 1e-2)],
+    [("adamw", 1e-2), ("adamw, running", torch.tensor(1e-2)), ("adamw, no clip", 1e-2), ("muon", 1e-2), ("muon, standardized", 1e-2), ("sgd", 1e-2)],
 )
 def test_one_graph_for_all_learning_rates(name, lr):
     (compiled, a), (plain, b) = twins(MAKERS[name], lr)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from entryclip import standardized
 from entryclip.optim import SGD, AdaMuon, AdamW, Muon
 from entryclip.optim.direction import Direction
 from entryclip.optim.methods.adamw import AdamWMethod
@@ -17,8 +18,12 @@ def adamw_fused(params, **options):
     return AdamW(params, **{"fused": True, **options})
 
 
+def muon_standardized(params, **options):
+    return Muon(params, pre=standardized(), **options)
+
+
 @pytest.mark.filterwarnings("ignore:fused=True has no kernel for SGD on a CPU")
-@pytest.mark.parametrize("make", [SGD, sgd_with_momentum, AdamW, adamw_fused, Muon, AdaMuon])
+@pytest.mark.parametrize("make", [SGD, sgd_with_momentum, AdamW, adamw_fused, Muon, muon_standardized, AdaMuon])
 def test_ours_conform(make):
     check_optimizer(make)
 

@@ -28,6 +28,7 @@ OPTIMIZERS = {
     "sgd": lambda p: optim.SGD(p, lr=0.02, momentum=0.9, nesterov=True, grad=RUNNING, post=ec.hard(0.8)),
     "muon": lambda p: optim.Muon(matrices(p), lr=0.02),
     "muon, clips everywhere": lambda p: optim.Muon(matrices(p), lr=0.02, grad=ec.hard(0.9), pre=RUNNING, post=RUNNING),
+    "muon, standardized": lambda p: optim.Muon(matrices(p), lr=0.02, pre=ec.standardized()),
     "muon in blocks": lambda p: optim.Muon([{"params": tall(p), "blocks": 3}], lr=0.02, post=ec.hard(0.9)),
     "adamuon": lambda p: optim.AdaMuon(matrices(p), lr=0.02, grad=ec.hard(0.9)),
 }

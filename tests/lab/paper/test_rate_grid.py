@@ -27,16 +27,30 @@ def test_the_control_of_adamw_is_the_default():
     assert config.settings(Cell("adamw", None, 0.008, 50), 401).batch_tokens * config.steps > 2_000_000
 
 
-def test_the_grid_of_muon_is_one_line():
+def documented():
+    """Return the config of each full command in docs/pretraining.md, by the folder that it names."""
     page = (Path(__file__).parents[3] / "docs" / "pretraining.md").read_text()
-    (line,) = (each for each in page.splitlines() if each.startswith("entryclip reproduce") and "normuon" in each)
-    fields = line.split("--set ")[1].split(" --out")[0].split()
-    config = STUDY.configured(changes=single_values(STUDY, fields))
-    assert {cell.lr for cell in config.cells()} == {0.008, 0.016, 0.032}
-    levels = {(arm.method, arm.level) for arm in config.arms()}
+    (common,) = (line.split('"')[1] for line in page.splitlines() if line.startswith("common="))
+    # Of two commands with one folder the second goes on from the first.
+    lines = [line for line in page.splitlines() if line.startswith("entryclip reproduce rate-grid") and "--out" in line]
+    found = {}
+    for line in lines:
+        fields, folder = line.replace("$common", common).split("--set ")[1].split(" --out ")
+        found[folder.split()[0]] = STUDY.configured(changes=single_values(STUDY, fields.split()))
+    return found
+
+
+def test_the_commands_of_the_page_are_grids():
+    configs = documented()
+    assert len(configs) == 8
+    assert all(config.steps * config.sequences * config.length > 1_990_000 for config in configs.values())
+    muon = configs["results/rate-grid-muon"]
+    assert {cell.lr for cell in muon.cells()} == {0.008, 0.016, 0.032}
+    levels = {(arm.method, arm.level) for arm in muon.arms()}
     assert levels >= {("muon", None), ("normuon", None), ("muon-standardized", None), ("pre-hard", 0.995)}
     assert levels >= {("pre-smooth", level) for level in (0.98, 0.99, 0.999)}
-    assert (len(levels), len(config.seeds_of("report")), config.report) == (7, 5, "best")
+    assert (len(levels), len(muon.seeds_of("report")), muon.report) == (7, 5, "best")
+    assert {config.width for config in configs.values()} == {None, 64, 256}
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from libraries import make, values
 
 import entryclip as ec
 from entryclip.diagnostics import scales
-from entryclip.lab.lm.train.standardize import RunningScales, standardized
+from entryclip.standardize import RunningScales, standardized
 
 
 def noise(shape, seed):
@@ -78,5 +79,36 @@ def test_a_batch_is_its_matrices_one_by_one():
 def test_refusals():
     with pytest.raises(ValueError, match=r"beta must be a number in \[0, 1\), got 1"):
         RunningScales(1.0)
-    with pytest.raises(TypeError, match="running scales are of torch matrices"):
+    with pytest.raises(ValueError, match=r"row and column scales are of matrices, \(..., m, n\), got shape \(3,\)"):
         RunningScales().init(torch.ones(3))
+    with pytest.raises(ValueError, match="has memory"):
+        standardized()(torch.ones(3, 4))
+
+
+def test_the_libraries_agree():
+    found = {}
+    for library in ("torch", "numpy", "jax"):
+        clip, state = ec.standardized(), None
+        for step in range(3):
+            x = make(library, "float32", scaled(step).numpy())
+            y, state = clip.update(x, clip.init(x) if state is None else state)
+        found[library] = values(y)
+    np.testing.assert_allclose(found["numpy"], found["torch"], rtol=1e-4)
+    np.testing.assert_allclose(found["jax"], found["torch"], rtol=1e-4)
+
+
+def test_half_precision_keeps_its_scales_in_fp32():
+    w = torch.nn.Parameter(torch.zeros(6, 8, dtype=torch.bfloat16))
+    optimizer = ec.optim.Muon([w], lr=0.1, pre=ec.standardized())
+    w.grad = noise((6, 8), 0).bfloat16()
+    optimizer.step()
+    state = {key: value for key, value in optimizer.state[w].items() if key.startswith("pre")}
+    assert {key: tuple(value.shape) for key, value in state.items()} == {
+        "pre_rows": (6, 1),
+        "pre_columns": (1, 8),
+        "pre_weight": (1, 1),
+    }
+    assert all(value.dtype == torch.float32 for value in state.values())
+    again = ec.optim.Muon([w], lr=0.1, pre=ec.standardized())
+    again.load_state_dict(optimizer.state_dict())
+    assert all(torch.equal(again.state[w][key], value) for key, value in state.items())
