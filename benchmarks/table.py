@@ -28,7 +28,9 @@ from entryclip.lab.paper.spike import STUDY as SPIKE
 from entryclip.lab.paper.untuned.claims import STAGE_NAMES, comparisons
 from entryclip.lab.paper.untuned.study import UntunedRun
 
-from .does_it_help import answers, listed_answers, most_important
+from .answers import answers
+from .does_it_help import listed_answers, most_important
+from .grids import grid_lines
 
 ROOT = Path(__file__).parent.parent
 CONTROLS = ("muon-smooth-rate", "adamw-decay", "adamw-again", "adamw-smooth-again")
@@ -50,9 +52,10 @@ def benchmark_table(rows: list[dict[str, Any]]) -> str:
     lines = ["| what | ratio | limit | times |", "|---|---|---|---|"]
     for row in rows:
         sign = "at least" if row["at_least"] else "at most"
+        limit = "-" if row["limit"] is None else f"{sign} {row['limit']:g}"
         kept = "" if row["kept"] else " **not kept**"
         name = row["name"].replace("|", r"\|")
-        lines.append(f"| {name} | {row['ratio']:.2g}{kept} | {sign} {row['limit']:g} | {row['detail']} |")
+        lines.append(f"| {name} | {row['ratio']:.2g}{kept} | {limit} | {row['detail']} |")
     return "\n".join(lines)
 
 
@@ -157,6 +160,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "controls": lambda results: listed(controls(results)),
     "does_it_help": lambda results: listed(listed_answers(answers(results))),
     "does_it_help_short": lambda results: listed(listed_answers(most_important(answers(results)))),
+    "rate_grid_muon": lambda results: listed(grid_lines(load_rows(results / "rate-grid-muon" / "rate-grid"))),
     "spike": lambda results: listed(
         [line for table in SPIKE.tables(load_rows(results / "spike")).values() for line in table]
     ),

@@ -6,9 +6,12 @@ import pytest
 import torch
 
 from entryclip.cli import main
-from entryclip.lab.bench import proofs
+from entryclip.cli.bench import limit_in_words
+from entryclip.lab.bench import methods, proofs
 from entryclip.lab.bench.parts import check_parts
 from entryclip.lab.bench.timing import Result
+from entryclip.lab.lm import GPT, Config
+from entryclip.lab.paper.lm_methods import BASELINES
 
 
 def test_proofs_hold_here_and_are_saved(tmp_path, capsys):
@@ -57,6 +60,32 @@ def test_a_gpu_that_is_not_there(capsys):
 def test_limits():
     assert Result("a", 1.0, 2.0, False, "").kept
     assert not Result("a", 1.0, 2.0, True, "").kept
+    assert Result("a", 1e9, None, False, "").kept  # a measurement, of which nothing is promised
+    limits = [Result("a", 1.0, limit, at_least, "") for limit, at_least in ((2.0, False), (3.5, True), (None, True))]
+    assert [limit_in_words(each) for each in limits] == ["<= 2", ">= 3.5", "-"]
+
+
+def test_every_method_of_the_tables_has_its_cost_measured(monkeypatch):
+    monkeypatch.setattr(methods, "ROUNDS", 1)
+    monkeypatch.setattr(methods, "stepper", lambda make: lambda: None)  # what a step does is another test's
+    found = list(methods.run())
+    assert {each.name for each in found} == {methods.cost_name(method) for method in BASELINES}
+    assert "training step, spectra / adamw" in {each.name for each in found}  # it clips AdamW's update
+    assert all(each.ratio > 0 and each.limit is None for each in found)
+
+
+@pytest.mark.parametrize("method", ["muon", "zclip"])
+def test_a_step_of_a_method_trains_the_model(method):
+    torch.manual_seed(0)
+    model = GPT(Config.tiny())
+    optimizer = methods.fused(method, model)
+    before = model.blocks[0].mlp.c_fc.weight.clone()
+    tokens = torch.randint(0, 200, (2, 17))
+    for _ in range(2):  # the map behind it starts at 0, so that its first gradient is 0
+        optimizer.zero_grad()
+        model(tokens[:, :-1], tokens[:, 1:]).backward()
+        optimizer.step()
+    assert not torch.equal(model.blocks[0].mlp.c_fc.weight, before)
 
 
 def test_parts_by_name(tmp_path, capsys):

@@ -88,9 +88,14 @@ def _show(proofs: "list[Proof]", results: "list[Result]") -> None:
         first.add_row(proof.name, outcome, escape(proof.detail))
     second = Table("what", "ratio", "limit", "times")
     for result in results:
-        sign, colour = (">=" if result.at_least else "<="), ("green" if result.kept else "red")
-        second.add_row(result.name, f"[{colour}]{result.ratio:.2f}[/]", f"{sign} {result.limit:g}", result.detail)
+        colour = "green" if result.kept else "red"
+        second.add_row(result.name, f"[{colour}]{result.ratio:.2f}[/]", limit_in_words(result), result.detail)
     Console().print(first, *([second] if results else []))
+
+
+def limit_in_words(result: "Result") -> str:
+    """Write the limit of a line, or a dash where it has none."""
+    return "-" if result.limit is None else f"{'>=' if result.at_least else '<='} {result.limit:g}"
 
 
 def _save(path: Path, device: str, proofs: "list[Proof]", results: "list[Result]") -> None:

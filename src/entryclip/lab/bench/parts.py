@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from .timing import Result
 
 STEPS = "steps"
+METHODS = "methods"  # the training methods of the language model, those of others too: not a part of `all`
 # Everything beside torch, numpy and the paper's listing on a CPU; a new part is a module with `run()` and a name here.
 ON_CPU = ("quantile", "matrix", "clip", "optimizers", "noise", "diagnostics", "probe", "regression", "training")
-NAMES = (STEPS, *ON_CPU)
+NAMES = (STEPS, *ON_CPU, METHODS)
 
 
 def check_parts(names: tuple[str, ...], device: str) -> tuple[str, ...]:

@@ -163,4 +163,4 @@ def _bandwidth(device: str, fused: dict[str, float]) -> Result:
     copied = side_by_side({"copy": lambda: y.copy_(x)}, rounds=9, device=device)["copy"]
     copy_speed, step_speed = 8e-9 * _COUNT / copied, _throughput("torch fused", fused)
     detail = f"{step_speed:.3g} GB/s against {copy_speed:.3g} GB/s of a copy"
-    return Result("memory throughput, torch AdamW(fused=True) / copy", step_speed / copy_speed, 0.0, True, detail)
+    return Result("memory throughput, torch AdamW(fused=True) / copy", step_speed / copy_speed, None, True, detail)

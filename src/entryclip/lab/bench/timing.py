@@ -15,13 +15,15 @@ class Result:
 
     name: str
     ratio: float
-    limit: float
+    limit: float | None  # None: a measurement that nothing is promised of
     at_least: bool  # the ratio is a speedup that should be at least the limit; else a cost that should be at most that
     detail: str
 
     @property
     def kept(self) -> bool:
-        """Tell whether the limit is kept."""
+        """Tell whether the limit is kept, if there is one."""
+        if self.limit is None:
+            return True
         return self.ratio >= self.limit if self.at_least else self.ratio <= self.limit
 
 
@@ -69,3 +71,8 @@ def cost(name: str, ours: float, theirs: float, limit: float) -> Result:
 def gain(name: str, ours: float, theirs: float, limit: float) -> Result:
     """Return the line of a speedup: their time over ours, which should be at least the limit."""
     return Result(name, theirs / ours, limit, True, f"{milliseconds(ours)} against {milliseconds(theirs)}")
+
+
+def measured(name: str, ours: float, theirs: float) -> Result:
+    """Return the line of our time over theirs, without a limit."""
+    return Result(name, ours / theirs, None, False, f"{milliseconds(ours)} against {milliseconds(theirs)}")

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from ..engine.allocator import keep_freed_memory
 from ..lm import GPT, Config
 from ..lm.train.training_methods import make_optimizer
 from .timing import Result, gain, milliseconds, side_by_side
@@ -13,12 +14,27 @@ SEQUENCES, LENGTH = 16, 256  # as in the pretraining study
 
 
 def run() -> Iterator[Result]:
+    keep_freed_memory()  # as the commands that train do
     times = side_by_side({"ours": stepper(ours), "torch": stepper(torchs)}, rounds=15, warm_up=3)
     ratio = times["ours"] / times["torch"]
     detail = f"{milliseconds(times['ours'])} against {milliseconds(times['torch'])}"
     name = "training step, AdamW(fused=True), smooth(.995) / torch AdamW(fused=True)"
     yield Result(name, ratio, 1.03, False, detail)
     yield from gradient_of_the_model()
+    yield from whole_steps()
+
+
+def whole_steps() -> Iterator[Result]:
+    """Measure a step of a study, forward to update, beside that of the layers as they are written."""
+    candidates = {"plain": stepper(ours, chunked=False), "fp32": stepper(ours)}
+    if multiplies_in_bf16():
+        candidates["bf16"] = stepper(ours, bf16=True)
+    times = side_by_side(candidates, rounds=15, warm_up=2)
+    yield gain(
+        "training step of a study: layers a few rows at a time over plain ones", times["fp32"], times["plain"], 1.2
+    )
+    if "bf16" in times:
+        yield gain("training step of a study: the same in bf16 over plain layers", times["bf16"], times["plain"], 1.4)
 
 
 def gradient_of_the_model() -> Iterator[Result]:
@@ -59,14 +75,23 @@ def torchs(model: GPT) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=6e-4, betas=(0.9, 0.99), weight_decay=0.1, fused=True)
 
 
-def stepper(make: Callable[[GPT], Any]) -> Callable[[], None]:
-    """Forward, backward and step, on the same tokens for both."""
-    model = GPT(Config.small(), torch.Generator().manual_seed(0))
+def stepper(make: Callable[[GPT], Any], *, chunked: bool = True, bf16: bool = False) -> Callable[[], None]:
+    """Return a function that takes a training step: forward, backward and update, on the same tokens for all.
+
+    chunked     whether layers go through a few rows at a time and attention leaves out keys out of reach
+    """
+    model = GPT(Config.small(), torch.Generator().manual_seed(0), flex=None if chunked else False)
+    if not chunked:
+        for layer in model.modules():
+            if isinstance(layer, torch.nn.Linear):
+                layer.register_forward_hook(lambda *_: None)  # a layer with a hook is called as it is
     optimizer = make(model)
     tokens = draw_tokens()
 
     def step() -> None:
-        model(tokens[:, :-1], tokens[:, 1:]).backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            loss = model(tokens[:, :-1], tokens[:, 1:])
+        loss.backward()
         optimizer.step()
         optimizer.zero_grad()
 
