@@ -87,8 +87,8 @@ def test_bad_configs(changes, words):
         RateGridConfig(**changes)
 
 
-def run(method, lr, seed, loss, *, stage="report", warmup=0, level=None, bands=None):
-    at_the_end = NOT_MEASURED if bands is None else {**NOT_MEASURED, "band_tokens": [9] * 5, "band_losses": bands}
+def run(method, lr, seed, loss, *, stage="report", warmup=0, level=None, bands=None, tokens=9):
+    at_the_end = NOT_MEASURED if bands is None else {**NOT_MEASURED, "band_tokens": [tokens] * 5, "band_losses": bands}
     return RateGridRun(
         **at_the_end,
         stage=stage,
@@ -224,6 +224,23 @@ def test_bands_are_compared_over_common_seeds_at_the_best_cells():
     assert [each.band for each in found] == list(BANDS[:4])  # the last has no token
     assert [list(each.differences) for each in found] == [[0.0] * 3] * 3 + [[-0.5] * 3]
     assert found[0].unclipped == 1.0
+
+
+def test_a_gain_on_rare_tokens_is_one_beyond_that_on_frequent_ones():
+    def rows(tokens, rare):
+        made = [run("adamw", 0.1, 1, 3.0, stage="tuning"), run("post-smooth", 0.1, 1, 3.0, stage="tuning", level=0.99)]
+        for seed, noise in ((10, 0.0), (11, 0.01), (12, -0.01)):
+            made.append(run("adamw", 0.1, seed, 3.0, bands=[1.0, 2.0, 3.0, 4.0, None], tokens=tokens))
+            bands = [0.9 + noise, 2.0, 3.0, 4.0 - rare - noise, None]
+            made.append(run("post-smooth", 0.1, seed, 3.0, level=0.99, bands=bands, tokens=tokens))
+        return made
+
+    _, claim = STUDY.claims(rows(5000, 0.3))
+    assert claim.claim.endswith("on tokens with 1 to 10 occurrences per million than on those with over 1000")
+    assert claim.holds
+    assert "difference of the differences from no clip -0.2000 [" in claim.measured
+    assert not STUDY.claims(rows(5000, 0.1))[1].holds  # it gains everywhere, and there no more
+    assert len(STUDY.claims(rows(900, 0.3))) == 1  # too few tokens
 
 
 def test_a_small_grid_end_to_end(shards):

@@ -21,9 +21,10 @@ class PairedClaim(NamedTuple):
     """The claim that a method's final loss is below another's, before it is judged."""
 
     claim: str
-    differences: NDArray[np.float64]  # the method's final loss less the other's, by common seed; NaN: a run diverged
+    differences: NDArray[np.float64]  # the method's loss less the other's, by common seed; NaN: a run diverged
     before: str = ""  # what was measured beside it: a description, which decides nothing
     notes: tuple[str, ...] = ()  # what the comparison rests on beside its seeds
+    what: str = "final loss"  # of which these are differences
 
 
 def judge(claims: Sequence[PairedClaim]) -> list[Claim]:
@@ -67,5 +68,5 @@ def _judged(each: PairedClaim, p: float, adjusted: float, tested: int) -> Claim:
     of = f"Holm over {tested} claims {adjusted:.2g}" if tested > 1 else "the only claim tested"
     basis = "; ".join([seeds, f"{chance}, {of}", *each.notes])
     below = not math.isnan(p) and float(each.differences.mean()) < 0
-    measured = f"{each.before}final loss {interval_in_words(each.differences)} ({basis})"
+    measured = f"{each.before}{each.what} {interval_in_words(each.differences)} ({basis})"
     return Claim(each.claim, measured, below and adjusted < 1 - LEVEL)

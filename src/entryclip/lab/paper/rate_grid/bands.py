@@ -15,6 +15,8 @@ from ...lm.data.token_frequency import BANDS
 from .comparison import Arm, Grid
 from .study import Cell, RateGridRun
 
+LEAST_TOKENS = 1000  # of the validation text in the band that counts as rare: with fewer, its loss is a matter of luck
+
 
 class BandDifferences(NamedTuple):
     """The loss on the validation tokens of one band: a method's less that of its baseline, for each common seed."""
@@ -44,6 +46,22 @@ def band_differences(rows: Sequence[Row]) -> list[BandDifferences]:
                 a, b = np.array(pairs, dtype=float).T
                 tokens = own[seeds[0]].band_tokens[i]
                 found.append(BandDifferences(arm, baseline, band, tokens, float(b.mean()), a - b))
+    return found
+
+
+def gains_on_rare_tokens(rows: Sequence[Row]) -> list[tuple[BandDifferences, BandDifferences, NDArray[np.float64]]]:
+    """Return for each method its rarest band of enough tokens, the most frequent one, and how they differ, seed by seed.
+
+    Below 0 a method gains more on rare tokens than on frequent ones.
+    """
+    by_arm: dict[Arm, list[BandDifferences]] = {}
+    for each in band_differences(rows):
+        by_arm.setdefault(each.arm, []).append(each)
+    found = []
+    for bands in by_arm.values():
+        frequent, rare = bands[0], [each for each in bands if each.tokens >= LEAST_TOKENS][-1:]
+        if rare and rare[0] is not frequent and len(rare[0].differences) == len(frequent.differences):
+            found.append((rare[0], frequent, rare[0].differences - frequent.differences))
     return found
 
 
