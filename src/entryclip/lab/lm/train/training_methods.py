@@ -53,8 +53,8 @@ from ....optim.build import build
 from ....optim.norm_rules import MaxNorm, NormRule, ZScore
 from ....optim.presets import spectra_clip
 from ....optim.staged import Staged
-from .slope_kept import smooth_slope_kept
 from ....standardize import standardized
+from .slope_kept import smooth_slope_kept
 
 OTHER_LR = 2e-4  # of embeddings, head and vectors unless given: the paper's best of AdamW and of Muon without a clip
 GroupOptions = Mapping[str, Any]  # options of a param group, as `build(roles=...)` takes them

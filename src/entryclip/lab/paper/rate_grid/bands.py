@@ -50,7 +50,7 @@ def band_differences(rows: Sequence[Row]) -> list[BandDifferences]:
 
 
 def gains_on_rare_tokens(rows: Sequence[Row]) -> list[tuple[BandDifferences, BandDifferences, NDArray[np.float64]]]:
-    """Return for each method its rarest band of enough tokens, the most frequent one, and how they differ, seed by seed.
+    """Return for each method its rarest band of enough tokens, the most frequent one, and how they differ by seed.
 
     Below 0 a method gains more on rare tokens than on frequent ones.
     """
