@@ -24,6 +24,15 @@ def loss(model, number):
 def make():
     return Model(), loss, range(44)
 
+def crossed():
+    large = torch.ones(SHAPE)
+    large[3] *= 100
+    large[:, 5] *= 100
+    def scaled(model, number):
+        return loss(type("Scaled", (), {"gaussian": model.gaussian * large, "spiky": model.spiky}), number)
+
+    return Model(), scaled, range(44)
+
 def hostile():
     model = Model()
     model.register_parameter("<b>spiky", model._parameters.pop("spiky"))
@@ -78,14 +87,15 @@ def test_a_table_rows_and_a_section_of_the_report(source, tmp_path, capsys):
     assert "none: no spikes" in gaussian
     assert "19 of 19" in spiky
     assert "1 of 2 matrices call for entry-wise clipping" in printed
-    assert re.search(r"^  spiky: sample \d+, row \d+, column \d+: \d+% of sigma_1, \S+ times the scale$", printed, re.M)
+    entry = r"^  spiky: sample \d+, row \d+, column \d+: \d+% of sigma_1, \S+ times the scale of its row and column$"
+    assert re.search(entry, printed, re.M)
     for heading in HEADINGS:
         assert re.search(rf"^{re.escape(heading)}: \w", printed, re.M)
     folder = out / "diagnoses" / "model-make"
     assert printed.endswith(f"rows: {folder}/rows.jsonl\nreport: {out}/report.html\n")
     rows = {row["matrix"]: row for row in map(json.loads, (folder / "rows.jsonl").read_text().splitlines())}
     assert rows["spiky"]["verdict"] == "spikes"
-    assert len(rows["spiky"]["spikes"]) == 19
+    assert len(rows["spiky"]["spikes"]) == len(rows["spiky"]["standardized_spikes"]) == 19
     assert len(rows["gaussian"]["r_hat"]) == 2
     record = json.loads((folder / "record.json").read_text())
     assert record["config"] == {"source": f"{source}:make", "where": [], "directions": 2, "samples": 40}
@@ -95,6 +105,17 @@ def test_a_table_rows_and_a_section_of_the_report(source, tmp_path, capsys):
     assert f"entryclip diagnose {source}:make --directions 2 --samples 40 --out {out}" in page
     assert page.count("<svg") == 1
     assert "smooth_shrinkage(q=" in page or "hard_clip(q=" in page
+
+
+def test_a_matrix_of_uneven_rows_and_columns_does_not_head_the_list_of_entries(source, tmp_path, capsys):
+    assert main(["diagnose", f"{source}:crossed", "--samples", "40", "--out", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    listed = printed.partition("the entries that stand out most from their rows and columns:\n")[2].splitlines()
+    assert listed[0].startswith("  spiky: ")
+    assert listed[1] == "  only in the noise as it is (raw), by the scales of rows and columns: gaussian"
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Entries that stand out from their rows and columns" in page
+    assert "noise as it is, which may be where a large row crosses a large column" in page
 
 
 def test_names_are_shown_as_text(source, tmp_path, capsys):

@@ -208,3 +208,47 @@ def test_a_monitor_goes_on_from_its_state():
 def test_bad_every(every):
     with pytest.raises(ValueError, match="every must be a whole number of steps >= 1"):
         Monitor(nn.Linear(3, 3), every=every)
+
+
+def readings_of(noise, steps=40, seed=0):
+    """The readings of a monitor of one matrix whose gradient in each step is noise(step, Gaussian)."""
+    model, g = nn.Linear(40, 30, bias=False), torch.Generator().manual_seed(seed)
+    monitor = Monitor(model, every=10)
+    for step in range(1, steps + 1):
+        model.weight.grad = noise(step, torch.randn(30, 40, generator=g))
+        monitor.step()
+    return monitor
+
+
+def test_a_reading_says_what_the_noise_is_with_both_numbers():
+    """Anomalous entries come before rows and columns, as in the probe."""
+    rows = torch.linspace(-1.5, 1.5, 30).exp()[:, None]
+    spike = torch.zeros(30, 40)
+    spike[9, 7] = 60.0
+    plain, uneven = readings_of(lambda step, z: z), readings_of(lambda step, z: rows * z)
+    spiked = readings_of(lambda step, z: rows * (z + spike if step == 40 else z))
+    assert [each.structure for each in plain.readings] == ["neither"] * 4
+    assert [each.structure for each in uneven.readings] == ["rows and columns"] * 4
+    assert [each.structure for each in spiked.readings] == ["rows and columns"] * 3 + ["anomalous entries"]
+    last = spiked.readings[-1]
+    words = rf"row 9 column 7: anomalous entries; standardised {last.standardized.share:.0%} of sigma_1, "
+    assert words + f"{last.standardized.size:.3g} scales; raw {last.share:.0%}, {last.size:.3g} scales" in str(last)
+    assert ": rows and columns; standardised " in str(uneven.readings[-1])
+    assert ": neither; standardised " in str(plain.readings[-1])
+
+
+def test_metrics_have_both_numbers():
+    rows = torch.linspace(-1.5, 1.5, 30).exp()[:, None]
+    monitor = readings_of(lambda step, z: rows * z)
+    (reading,) = monitor.readings[-1:]
+    assert monitor.metrics() == {
+        "noise/spiked": 0,
+        "noise/raw_spiked": 0,
+        "noise/rows_and_columns": 1,
+        "noise/largest_share": reading.share,
+        "noise/largest_size": reading.size,
+        "noise/standardized_largest_share": reading.standardized.share,
+        "noise/standardized_largest_size": reading.standardized.size,
+    }
+    assert reading.standardized.size < reading.size / 1.5
+    assert monitor.metrics(since=0)["noise/rows_and_columns"] == 1

@@ -9,7 +9,15 @@ import entryclip as ec
 from entryclip.diagnostics.localization import from_projections
 from entryclip.diagnostics.null import gaussian_null
 from entryclip.diagnostics.pooled_scales import pooled_scales
-from entryclip.noise import Cauchy, Contamination
+from entryclip.diagnostics.probe.standardized import StandardizedStatistics
+from entryclip.noise import Cauchy, Contamination, Gaussian
+
+# Measured; docs/diagnostics.md shows them.
+LEVELS = {0.0: (0.0475, 0.0085), 0.5: (0.057, 0.01025), 1.0: (0.047, 0.01075)}  # at 5 % and 1 %, by SD of log-scales
+POWER = {  # by the share of Cauchy entries: with estimated scales, with equal ones
+    **{0.0: (0.06, 0.055), 0.01: (0.71, 0.705), 0.05: (0.955, 0.96)},
+    **{0.1: (0.965, 0.96), 0.5: (0.98, 0.985), 1.0: (0.955, 0.96)},
+}
 
 
 def unit(x):
@@ -50,32 +58,68 @@ def test_p_values_are_uniform_with_scales_pooled_over_the_draws(sd):
     assert (stats.kstest(equal.p_spike, "uniform").pvalue < 1e-6) == (sd > 0)
 
 
-def test_p_values_are_uniform_with_scales_from_the_one_matrix_itself():
-    """KS test at 500 matrices with directions and scales of their own, level 1e-3."""
-    rng, found = np.random.default_rng(8), []
-    for _ in range(500):
+def spike_p_values(sd, count, seed=8):
+    """P-values of as many Gaussian matrices, 24 x 32, with directions and scales of their own: from each alone."""
+    rng, found = np.random.default_rng(seed), []
+    for _ in range(count):
         u, v = unit(rng.standard_normal(24)), unit(rng.standard_normal(32))
-        E = lognormal(24, 0.5, rng)[:, None] * rng.standard_normal((24, 32)) * lognormal(32, 0.5, rng)
+        E = lognormal(24, sd, rng)[:, None] * rng.standard_normal((24, 32)) * lognormal(32, sd, rng)
         terms = u[:, None] * E * v
         r, r_max = np.array([[terms.sum() ** 2]]), np.array([[np.abs(terms).max() ** 2]])
         pair = pooled_scales(E)
         found.append(from_projections([1], r, r_max, u[:, None], v[:, None], scales=pair, draws=2000).p_spike.item())
-    assert stats.kstest(found, "uniform").pvalue > 1e-3
+    return np.array(found)
 
 
-@pytest.mark.parametrize("alpha", [0.01, 0.1, 0.5, 1.0])
-def test_contaminated_noise_is_found_as_often_as_by_the_null_of_equal_scales(alpha):
-    """Medians of 15 draws, 30 times, at the level 5 %, which both have: at most one test is lost."""
+@pytest.mark.parametrize("sd", [0.0, 0.5, 1.0])
+def test_p_values_are_uniform_with_scales_from_the_one_matrix_itself(sd):
+    """KS test at 300 matrices, level 1e-3."""
+    assert stats.kstest(spike_p_values(sd, 300), "uniform").pvalue > 1e-3
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("sd", LEVELS)
+def test_the_levels_are_those_of_the_documentation(sd):
+    """docs/diagnostics.md: the share of 4000 Gaussian matrices with p below 5 % and 1 %; the same draws in each run."""
+    found = spike_p_values(sd, 4000)
+    shares = [float((found <= level).mean()) for level in (0.05, 0.01)]
+    assert shares == pytest.approx(LEVELS[sd], abs=0.001)
+
+
+def detections(law, tests):
+    """How many of as many tests find this noise, by the null of estimated scales and by that of equal ones.
+
+    A test is the median of 15 draws, 40 x 32, at the level 5 %, one-sided.
+    """
     rng, generator = np.random.default_rng(3), torch.Generator().manual_seed(4)
-    law = Contamination(alpha, 1.0, Cauchy(3.0)) if alpha < 1 else Cauchy(3.0)
     hits = {"estimated": 0, "equal": 0}
-    for _ in range(30):
+    for _ in range(tests):
         G, E = signal(40, 32, rng), law.sample((15, 40, 32), generator)
         for name, options in (("estimated", {}), ("equal", {"scales": None})):
             found = ec.diagnostics.localization(E, G, **options)
             hits[name] += bool(found.median[0] > found.band(0.9)[0, 1])
+    return hits
+
+
+def law(alpha):
+    mixed = Contamination(alpha, 1.0, Cauchy(3.0)) if alpha < 1 else Cauchy(3.0)
+    return mixed if alpha > 0 else Gaussian(1.0)
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.1, 0.5, 1.0])
+def test_contaminated_noise_is_found_as_often_as_by_the_null_of_equal_scales(alpha):
+    """At the same level, in 30 tests: at most one is lost."""
+    hits = detections(law(alpha), 30)
     assert hits["estimated"] >= hits["equal"] - 1
     assert hits["equal"] > 3  # of 30, 1.5 of them by chance
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("alpha", POWER)
+def test_the_power_is_that_of_the_documentation(alpha):
+    """docs/diagnostics.md: the share of 200 tests, at alpha = 0 of false alarms; the same draws in each run."""
+    hits = detections(law(alpha), 200)
+    assert (hits["estimated"] / 200, hits["equal"] / 200) == pytest.approx(POWER[alpha], abs=0.0075)
 
 
 def test_noise_is_called_what_it_is():
@@ -92,6 +136,25 @@ def test_noise_is_called_what_it_is():
     assert str(ec.diagnostics.localization(uneven + 10 * aligned, G)).endswith("aligned with G")
     E[:, np.abs(u[:, 0]).argmax(), np.abs(vt[0]).argmax()] = 500.0
     assert str(ec.diagnostics.localization(E, G)).endswith("single entries stand out")
+
+
+def arrays_in(held):
+    """The sizes of all arrays that an object holds, however deep."""
+    if isinstance(held, np.ndarray | torch.Tensor):
+        return [held.size if isinstance(held, np.ndarray) else held.numel()]
+    parts = held if isinstance(held, list | tuple) else list(getattr(held, "__dict__", {}).values())
+    return [size for part in parts for size in arrays_in(part)]
+
+
+def test_at_most_two_running_vectors_a_matrix():
+    """Whatever the number of samples: one of rows and one of columns. The rest does not grow with the matrix."""
+    statistics, g = StandardizedStatistics(), torch.Generator().manual_seed(0)
+    for sample in range(30):
+        statistics.add_(sample, torch.randn(70, 50, generator=g))
+        assert sorted(arrays_in(statistics.pooled)) == [50, 70]
+    marginal, statistics.marginal = statistics.marginal, None
+    assert sorted(arrays_in(statistics)) == [50, 70]
+    assert sum(arrays_in(marginal)) < 2**15 + 0.02 * 30 * 70 * 50  # a histogram, and the largest entries, bounded too
 
 
 def test_equal_scales_are_shrunk_to_equal_ones():

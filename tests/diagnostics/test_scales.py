@@ -8,7 +8,8 @@ import torch
 from libraries import make
 
 import entryclip as ec
-from entryclip.diagnostics.scales import GAUSSIAN_VARIANCE, scale_error
+from entryclip.diagnostics.pooled_scales import scale_error
+from entryclip.diagnostics.scales import GAUSSIAN_VARIANCE
 from entryclip.quantiles import Histogram
 
 
@@ -26,6 +27,34 @@ def test_the_shares_are_those_of_the_noise(rows, columns):
     assert found.variance == pytest.approx(expected, rel=5 * math.sqrt(2 / 400), abs=5e-4)
     assert found.share.sum() == pytest.approx(1)
     assert found.share == pytest.approx(np.array(expected) / sum(expected), abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("shape", "density", "typical"),
+    [((1, 500), 1.0, 0.0), ((2, 64), 1.0, 0.08), ((3, 20_000), 1.0, 0.004), ((64, 96), 0.05, 0.06), ((9, 5), 1.0, 0.1)],
+)
+def test_equal_scales_have_no_share_however_few_the_entries(shape, density, typical):
+    """In the median of 21 Gaussian matrices; in each, four standard errors at most, of which the printed line warns."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((21, *shape)) * (rng.random((21, *shape)) < density)
+    found = ec.diagnostics.scales(x)
+    assert np.median(found.share[:, :2], 0).max() <= typical
+    assert (found.variance[:, :2] <= 4 * np.median(found.error, 0)).all()
+    assert found.variance[:, 2].mean() == pytest.approx(GAUSSIAN_VARIANCE, rel=0.15)
+
+
+def test_few_entries_are_said_to_be_few():
+    rng = np.random.default_rng(0)
+    assert "; by chance rows up to 4%, columns up to 25%" in str(ec.diagnostics.scales(rng.standard_normal((2, 64))))
+    one_row = str(ec.diagnostics.scales(rng.standard_normal((1, 500))))
+    assert "columns 0%, rest 100%" in one_row
+    assert one_row.endswith("too few entries in a row or column to tell its scale from them")
+    assert str(ec.diagnostics.scales(rng.standard_normal((64, 64)))).endswith("(Gaussian entries: 1.23)")
+
+
+def test_its_repr_is_one_short_line():
+    found = ec.diagnostics.scales(np.random.default_rng(0).standard_normal((256, 200)))
+    assert repr(found) == "<Scales of (256, 200): rows 0%, columns 0%, rest 100% of the variance of log|x|>"
 
 
 def test_heavy_tails_are_in_the_rest():
@@ -51,8 +80,9 @@ def test_one_line_and_a_batch():
     assert found.share.shape == (2, 3, 3)
     assert found.standardized.shape == (2, 3, 40, 30)
     assert len(str(found).splitlines()) == 1
-    assert str(found).startswith("variance of log|x|: rows 0%")
+    assert str(found).startswith("variance of log|x|: rows ")
     assert str(found).endswith("median of 6 matrices")
+    assert "by chance" not in str(found)
     np.testing.assert_allclose(ec.diagnostics.scales(x[1, 2]).rows, found.rows[1, 2])
     product = found.overall[..., None, None] * found.rows[..., None] * found.columns[..., None, :]
     np.testing.assert_allclose(found.standardized * product, x, rtol=1e-6)

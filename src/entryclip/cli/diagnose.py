@@ -172,19 +172,23 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def show(found: "Report") -> None:
-    """Print the table (narrower in a narrow terminal), what its columns mean, the largest entries and the answer."""
+    """Print the table (narrower in a narrow terminal), what its columns mean, entries that stand out and the answer."""
     from rich.console import Console
 
-    from ..diagnostics.probe.legend import explain_columns, largest_entries
+    from ..diagnostics.probe.legend import explain_columns, largest_entries, only_raw
     from ..diagnostics.probe.text_table import HEADINGS, NARROW, aligned
 
     console = Console()
     headings: tuple[str, ...] = HEADINGS
     if console.is_terminal and max(map(len, aligned(found.matrices).splitlines())) > console.width:
         headings = NARROW
-    entries = largest_entries(found.matrices)
+    entries = [*largest_entries(found.matrices), *only_raw(found.matrices)]
     lines = [*aligned(found.matrices, headings).splitlines(), "", *explain_columns(headings), ""]
-    lines += ["the entries that stand out most:", *(f"  {each}" for each in entries), ""] if entries else []
+    lines += (
+        ["the entries that stand out most from their rows and columns:", *(f"  {each}" for each in entries), ""]
+        if entries
+        else []
+    )
     for line in [*lines, *found.summary()]:
         say(line)
 

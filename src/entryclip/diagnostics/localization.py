@@ -33,10 +33,8 @@ import numpy as np
 from ..arrays import Array, double, to_numpy
 from .directions import finite_matrices, singular_directions
 from .null import Null, gaussian_null, participation
-from .pooled_scales import Pair, ScaleChoice, pooled_scales
-from .scales import positive_log
-
-UNEVEN = 0.25  # the standard deviation of log(rows * columns) from which on scales are said to differ
+from .pooled_scales import Pair, ScaleChoice, pooled_scales, positive_log
+from .variance_components import UNEVEN
 
 
 @dataclass(frozen=True)

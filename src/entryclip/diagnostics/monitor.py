@@ -11,7 +11,7 @@ spike_screen.py suspects: it costs one pass over the gradient.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,13 +19,13 @@ from torch import Tensor, nn
 from ..arrays import widen
 from ..clip import Clip
 from ..dtensor import is_dtensor, whole
-from ..matrix.singular import leading_triplet
 from ..operators import hard_clip
-from ..quantiles.quantile import quantile_abs
-from ..scales import row_column_scales
+from ..scales import RowColumnScales, row_column_scales
 from ..thresholds import Scale
 from .matrices import NamedMatrix, select
-from .probe.standardized import DOMINANT, DetectedSpike, dominant_entry
+from .probe.standardized import dominant_entry
+from .probe.structure import NoiseStructure
+from .reading import Reading, take_reading
 from .spike_screen import SpikeScreen, dominant_size
 
 _PARTS = 10  # updates of the running mean between two readings
@@ -33,44 +33,6 @@ _BETA = 0.9  # its memory is ten updates, that is about `every` steps
 _FIRST = 3  # updates before the first reading; they follow each other step by step
 _LARGEST = 1e30  # standardised entries beyond it would overflow in fp32
 _LIMIT = Clip(hard_clip, Scale(5.0))  # limits a change of the mean: else a spike would show in later readings too
-
-
-class Reading(NamedTuple):
-    """The largest entry of the noise of one matrix at one step, and its share of sigma_1."""
-
-    step: int
-    name: str
-    sigma: float  # the largest singular value of the noise
-    share: float  # the share of sigma that the largest entry carries
-    row: int
-    column: int
-    size: float  # the size of that entry in scales, the median of the non-zero |E_ij| over 0.6745
-    standardized: DetectedSpike | None = None  # the entry that carries more than half of sigma_1 of the noise over the
-    # scales of its rows and columns; None where there is none
-    batch: Any = None  # what `Monitor.step` was told of the batch
-    place: tuple[int, ...] = ()  # the index in the parameter of the entry that stands out
-
-    @property
-    def spiked(self) -> bool:
-        """Whether one entry carries more than half of sigma_1 of the standardised noise: an anomalous entry."""
-        return self.standardized is not None
-
-    @property
-    def raw_spiked(self) -> bool:
-        """Whether one entry carries more than half of sigma_1 of the noise as it is, with the scales in it."""
-        return self.share > DOMINANT
-
-    def __str__(self) -> str:
-        found = (self.row, self.column, self.share, self.size)
-        if self.standardized is not None and self.standardized[1:3] != found[:2]:
-            found = self.standardized[1:]
-        row, column, share, size = found
-        batch = "" if self.batch is None else f"batch {self.batch}, "
-        index = (
-            "" if self.place in ((), (row, column)) else f" (index {', '.join(map(str, self.place))} of the parameter)"
-        )
-        where = f"step {self.step}, {batch}{self.name}, row {row} column {column}{index}"
-        return f"{where}: {share:.0%} of sigma_1, {size:.3g} scales"
 
 
 class Monitor:
@@ -86,7 +48,8 @@ class Monitor:
 
     It only reads gradients, and keeps the memory of one more, the running mean, in fp32. `readings` holds the latest
     measurements, `spikes()` those of them with an entry that dominates, with the step, the batch and where the entry
-    is. Save `state_dict()` with a checkpoint and load it again, and the steps go on from there.
+    is. Each says whether the noise has anomalous entries, rows and columns of different scale, or neither. Save
+    `state_dict()` with a checkpoint and load it again, and the steps go on from there.
 
     >>> _ = torch.manual_seed(0)
     >>> model = nn.Linear(40, 30, bias=False)
@@ -98,8 +61,9 @@ class Monitor:
     ...     _ = monitor.step(batch=step - 1)
     >>> [(reading.step, reading.spiked) for reading in monitor.readings]
     [(10, False), (20, True), (30, False)]
-    >>> print(monitor.spikes()[0])
-    step 20, batch 19, weight, row 3 column 5: 99% of sigma_1, 99.2 scales
+    >>> spike = monitor.spikes()[0]
+    >>> spike.step, spike.batch, spike.place, str(spike.structure)
+    (20, 19, (3, 5), 'anomalous entries')
     """
 
     def __init__(
@@ -171,11 +135,16 @@ class Monitor:
         latest = [reading for reading in self.readings if reading.step >= first]
         if not latest:
             return {}
+        own = [reading.standardized for reading in latest if reading.standardized is not None]
+        uneven = [reading.structure is NoiseStructure.ROWS_AND_COLUMNS for reading in latest]
         return {
             "noise/spiked": sum(reading.spiked for reading in latest) / len(latest),
             "noise/raw_spiked": sum(reading.raw_spiked for reading in latest) / len(latest),
+            "noise/rows_and_columns": sum(uneven) / len(latest),
             "noise/largest_share": max(reading.share for reading in latest),
             "noise/largest_size": max(reading.size for reading in latest),
+            "noise/standardized_largest_share": max((entry.share for entry in own), default=0.0),
+            "noise/standardized_largest_size": max((entry.size for entry in own), default=0.0),
         }
 
     def state_dict(self) -> dict[str, Any]:
@@ -218,24 +187,19 @@ class Monitor:
                 continue
             g = gradients[matrix.parameter]
             noise = matrix.of(g) - matrix.of(self._means[matrix.parameter])
-            spike = self._spike(matrix, matrix.of(g), noise, renew=suspects is None)
+            scales, standardized = _standardized(noise)
+            spike = dominant_entry(self.steps, standardized)
+            if self.alarm and spike is None:
+                self._set_scales(matrix, scales, matrix.of(g), renew=suspects is None)
             if suspects is None or (spike is not None and spike.size > dominant_size(*noise.shape)):
-                found.append(_reading(self.steps, matrix, noise, spike, batch, tuple(g.shape)))
+                found.append(take_reading(self.steps, matrix, noise, standardized, batch, tuple(g.shape)))
         return [reading for reading in found if reading is not None]
 
-    def _spike(self, matrix: NamedMatrix, g: Tensor, noise: Tensor, *, renew: bool) -> DetectedSpike | None:
-        """Return the entry that dominates the noise of a matrix over its scales, or None.
-
-        Without one, its screen gets the scales if it has none, or with `renew`.
-        """
-        top = noise.abs().amax()
-        unit = noise / torch.where(top > 0, top, 1.0)
-        scales = row_column_scales(unit)
-        spike = dominant_entry(self.steps, scales.standardize(unit).clamp(-_LARGEST, _LARGEST))
+    def _set_scales(self, matrix: NamedMatrix, scales: RowColumnScales, g: Tensor, *, renew: bool) -> None:
+        """Give the screen of a matrix the scales of its noise if it has none, or with `renew`, unless they are 0."""
         screen = self._screens[matrix.name]
-        if self.alarm and spike is None and (renew or not screen.is_ready) and float(top) > 0:
-            screen.set_scales(scales._replace(overall=scales.overall * top), g)
-        return spike
+        if (renew or not screen.is_ready) and float(scales.overall) > 0:
+            screen.set_scales(scales, g)
 
     def _update(self, gradients: dict[str, Tensor]) -> None:
         """Update the running mean: plain over the first gradients, exponential afterwards, with limited changes."""
@@ -248,17 +212,10 @@ class Monitor:
                 self._means[name] = g.clone()
 
 
-def _reading(
-    step: int, matrix: NamedMatrix, noise: Tensor, spike: DetectedSpike | None, batch: Any, shape: tuple[int, ...]
-) -> Reading | None:
-    """Measure the noise of one matrix, (m, n), of a parameter of this shape; None where it is zero."""
-    top = float(noise.abs().amax())
-    if top == 0:
-        return None
-    unit = noise / top
-    row, column = divmod(int(unit.abs().argmax()), unit.shape[1])
-    u, sigma, v = leading_triplet(unit)
-    share = float((u[row] * v[column]).abs()) / sigma
-    scale = float(quantile_abs(unit, 0.5, nonzero=True)) / 0.6745
-    place = matrix.place((row, column) if spike is None else (spike.row, spike.column), shape)
-    return Reading(step, matrix.name, sigma * top, share, row, column, 1 / scale, spike, batch, place)
+def _standardized(noise: Tensor) -> tuple[RowColumnScales, Tensor]:
+    """Return the scales of rows and columns of `noise`, (m, n), and the noise over them."""
+    top = noise.abs().amax()
+    unit = noise / torch.where(top > 0, top, 1.0)
+    scales = row_column_scales(unit)
+    standardized = scales.standardize(unit).clamp(-_LARGEST, _LARGEST)
+    return scales._replace(overall=scales.overall * top), standardized

@@ -13,8 +13,7 @@ import numpy as np
 
 from ..arrays import Array, double, to_numpy
 from ..quantiles.histogram import Histogram
-from ..scales import RowColumnScales, row_column_scales
-from .scales import positive_log, sampling_variance
+from ..scales import CLIP, RowColumnScales, row_column_scales
 
 Pair = tuple[np.ndarray, np.ndarray]  # scales of rows, (m,), and of columns, (n,)
 ScaleChoice = Pair | Callable[[Array], Pair | None] | None  # given, found from E, or equal for all
@@ -56,6 +55,20 @@ class PooledScales:
             return None
         return _shrunk(sides[0], standardized), _shrunk(sides[1], standardized)
 
+    def log_variances(self, standardized: Histogram) -> tuple[float, float, float]:
+        """Return the variances of log rows, log columns and log|z|, the sampling errors of the first two taken off.
+
+        `standardized` is the histogram of z, the entries of all draws over the scales of their draw.
+        """
+        low, high, count = standardized.occupied()
+        if not count.size:
+            return 0.0, 0.0, 0.0
+        log = np.log(low * high) / 2
+        rest = float(count @ (log - count @ log / count.sum()) ** 2 / count.sum())
+        sides = [positive_log(side) for side in (self.rows, self.columns)]
+        spread = [max(float(side.var()) - sampling_variance(len(side), standardized), 0.0) for side in sides]
+        return spread[0], spread[1], rest
+
 
 def pooled_scales(E: Array) -> Pair | None:
     """Estimate the scales of rows, (m,), and columns, (n,), from all matrices of `E`, (..., m, n), of any sizes.
@@ -94,3 +107,28 @@ def _shrunk(side: np.ndarray, standardized: Histogram) -> np.ndarray:
     found = np.zeros_like(side)
     found[side > 0] = np.exp(factor * (log - mean))
     return found
+
+
+def positive_log(side: Array) -> np.ndarray:
+    """Return the logarithms of the scales that are not 0."""
+    found = to_numpy(double(side))
+    return np.log(found[found > 0])
+
+
+def sampling_variance(count: int, standardized: Histogram) -> float:
+    """Return the variance by chance of the log of one of `count` scales, which share the entries of a histogram."""
+    return scale_error(standardized) * count / max(standardized.count - standardized.zeros, 1)
+
+
+def scale_error(standardized: Histogram) -> float:
+    """Return n Var(log s), with s the scale of n entries by Huber's estimate: 0.6 for Gaussian ones.
+
+    >>> round(scale_error(Histogram.of(np.random.default_rng(0).standard_normal(10**6))), 2)
+    0.6
+    """
+    low, high, count = standardized.occupied()
+    size = np.sqrt(low * high)
+    clipped = np.minimum(size, CLIP)
+    mean = float(count @ clipped / count.sum())
+    slope = float(count @ (size * (size < CLIP)) / count.sum())
+    return float(count @ (clipped - mean) ** 2 / count.sum()) / max(slope, 1e-30) ** 2

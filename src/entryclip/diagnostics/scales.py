@@ -2,34 +2,40 @@
 
     x_ij = overall * rows_i * columns_j * z_ij        the scales by `entryclip.scales`: a spike hardly moves them
 
-The logarithm of |x_ij| is then a sum, and its variance that of three terms. For Gaussian entries the last, the variance
-of log|z|, is pi^2 / 8, whatever their scale; heavy tails make it larger (Cauchy entries: pi^2 / 4).
+The logarithm of |x_ij| is then a sum, and its variance that of three terms (variance_components.py). For Gaussian
+entries the last, the variance of log|z|, is pi^2 / 8, whatever their scale; heavy tails make it larger (Cauchy entries:
+pi^2 / 4).
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..arrays import Array, check_floating, double, to_numpy
-from ..quantiles.histogram import Histogram
-from ..scales import CLIP, ROUNDS, row_column_scales
+from ..scales import ROUNDS, row_column_scales
+from .variance_components import variance_components
 
 GAUSSIAN_VARIANCE = math.pi**2 / 8  # of log|z|, z Gaussian
+_NOTED = 0.02  # a share that chance alone may give, from which on the printed line mentions it
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Scales:
     """Scales of the rows and columns of matrices x, (..., m, n); `print` it for their share in the variance of log|x|.
 
-    Where a row or column is zero, so is its scale; its entries are left out of all shares.
+    Where a row or column is zero, so is its scale; its entries are left out of all shares. But for the cut at 0 the
+    shares have no bias, however few entries there are, but few scatter: `error` says by how much, and the printed line
+    where that matters. With a single row, or one entry in each, scales cannot be told from entries: all variance then
+    counts as the rest.
     """
 
     overall: np.ndarray  # (...): the standard deviation of a Gaussian entry in a row and column of scale 1
     rows: np.ndarray  # (..., m), with geometric mean 1
     columns: np.ndarray  # (..., n), with geometric mean 1
-    standardized: np.ndarray = field(repr=False)  # (..., m, n): x over its scales
-    variance: np.ndarray  # (..., 3): of log rows, log columns and log|standardized|, without their sampling errors
+    standardized: np.ndarray  # (..., m, n): x over its scales
+    variance: np.ndarray  # (..., 3): the parts of rows, columns and the rest in the variance of log|x|
+    error: np.ndarray  # (..., 2): standard errors of the first two, for rows and columns of equal scales
 
     @property
     def share(self) -> np.ndarray:
@@ -37,11 +43,28 @@ class Scales:
         return self.variance / np.maximum(self.variance.sum(-1, keepdims=True), 1e-300)
 
     def __str__(self) -> str:
-        count = self.overall.size
-        share, rest = np.median(self.share.reshape(count, 3), 0), float(np.median(self.variance[..., 2]))
+        count, rest = self.overall.size, float(np.median(self.variance[..., 2]))
         of = "" if count == 1 else f", median of {count} matrices"
-        words = ", ".join(f"{name} {part:.0%}" for name, part in zip(("rows", "columns", "rest"), share, strict=True))
-        return f"variance of log|x|: {words}; the rest is {rest:.3g} (Gaussian entries: {GAUSSIAN_VARIANCE:.3g}){of}"
+        parts = (
+            f"variance of log|x|: {self._shares()}; the rest is {rest:.3g} (Gaussian entries: {GAUSSIAN_VARIANCE:.3g})"
+        )
+        return parts + self._chance() + of
+
+    def __repr__(self) -> str:
+        return f"<Scales of {self.standardized.shape}: {self._shares()} of the variance of log|x|>"
+
+    def _shares(self) -> str:
+        """Return the median shares over the matrices in words."""
+        share = np.median(self.share.reshape(-1, 3), 0)
+        return ", ".join(f"{name} {part:.0%}" for name, part in zip(("rows", "columns", "rest"), share, strict=True))
+
+    def _chance(self) -> str:
+        """Return what shares equal scales may show by chance, two standard errors, where that is no small part."""
+        total = np.maximum(self.variance.sum(-1, keepdims=True), 1e-300)
+        rows, columns = np.median((2 * self.error / total).reshape(-1, 2), 0)
+        if math.isinf(rows + columns):
+            return "; too few entries in a row or column to tell its scale from them"
+        return f"; by chance rows up to {rows:.0%}, columns up to {columns:.0%}" if max(rows, columns) > _NOTED else ""
 
 
 def scales(x: Array, *, rounds: int = ROUNDS) -> Scales:
@@ -63,10 +86,10 @@ def scales(x: Array, *, rounds: int = ROUNDS) -> Scales:
     unit = values / np.where(top > 0, top, 1)[..., None, None]
     overall, rows, columns = found = row_column_scales(unit, rounds)
     standardized = found.standardize(unit)
-    flat = standardized.reshape(-1, *values.shape[-2:])
-    sides = zip(rows.reshape(len(flat), -1), columns.reshape(len(flat), -1), flat, strict=True)
-    variance = np.array([log_variances(r, c, Histogram.of(z)) for r, c, z in sides])
-    return Scales(overall * top, rows, columns, standardized, variance.reshape(*values.shape[:-2], 3))
+    components = np.array([variance_components(each) for each in unit.reshape(-1, *values.shape[-2:])])
+    components = components.reshape(*values.shape[:-2], 5)
+    variance, error = np.maximum(components[..., :3], 0), components[..., 3:]
+    return Scales(overall * top, rows, columns, standardized, variance, error)
 
 
 def finite_batch(x: Array) -> np.ndarray:
@@ -78,43 +101,3 @@ def finite_batch(x: Array) -> np.ndarray:
     if bad := int(np.count_nonzero(~np.isfinite(values))):
         raise ValueError(f"x has {bad} entries that are NaN or infinite, which have no scale: remove them first")
     return values
-
-
-def log_variances(rows: Array, columns: Array, standardized: Histogram) -> tuple[float, float, float]:
-    """Return the variances of log rows, log columns and log|z|, the sampling errors of the first two taken off.
-
-    `standardized` is the histogram of z, the entries over their scales; of all matrices, where scales are averages.
-    """
-    low, high, count = standardized.occupied()
-    if not count.size:
-        return 0.0, 0.0, 0.0
-    log = np.log(low * high) / 2
-    rest = float(count @ (log - count @ log / count.sum()) ** 2 / count.sum())
-    sides = [positive_log(side) for side in (rows, columns)]
-    spread = [max(float(side.var()) - sampling_variance(len(side), standardized), 0.0) for side in sides]
-    return spread[0], spread[1], rest
-
-
-def positive_log(side: Array) -> np.ndarray:
-    """Return the logarithms of the scales that are not 0."""
-    found = to_numpy(double(side))
-    return np.log(found[found > 0])
-
-
-def sampling_variance(count: int, standardized: Histogram) -> float:
-    """Return the variance by chance of the log of one of `count` scales, which share the entries of a histogram."""
-    return scale_error(standardized) * count / max(standardized.count - standardized.zeros, 1)
-
-
-def scale_error(standardized: Histogram) -> float:
-    """Return n Var(log s), with s the scale of n entries by Huber's estimate: 0.6 for Gaussian ones.
-
-    >>> round(scale_error(Histogram.of(np.random.default_rng(0).standard_normal(10**6))), 2)
-    0.6
-    """
-    low, high, count = standardized.occupied()
-    size = np.sqrt(low * high)
-    clipped = np.minimum(size, CLIP)
-    mean = float(count @ clipped / count.sum())
-    slope = float(count @ (size * (size < CLIP)) / count.sum())
-    return float(count @ (clipped - mean) ** 2 / count.sum()) / max(slope, 1e-30) ** 2

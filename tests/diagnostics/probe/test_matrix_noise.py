@@ -34,9 +34,37 @@ def test_rows_are_plain(report):
     assert 0.02 < spiky["alpha_gamma"] < 0.1  # 0.05
     assert spiky["sigma"] == pytest.approx(1, abs=0.05)
     assert spiky["spikes"][0][3] == max(spike[3] for spike in spiky["spikes"])
+    assert spiky["standardized_spiked"] == len(spiky["standardized_spikes"]) / 31
+    assert [len(spike) for spike in spiky["standardized_spikes"]] == [5] * len(spiky["standardized_spikes"])
     silent = rows["weights.silent"]
     assert silent["r_hat"] is silent["clip"] is silent["index"] is None
     assert silent["notes"] == ["no gradient: it is zero in every sample"]
+
+
+def test_tail_and_fit_are_there_raw_and_standardized(report):
+    """Of noise in even rows and columns they agree."""
+    rows = {row["matrix"].removeprefix("weights."): row for row in report.rows()}
+    for name in ("tail", "index", "index_low", "index_high", "sigma", "alpha_gamma", "contaminated", "deviance"):
+        assert {name, f"standardized_{name}"} <= rows["spiky"].keys()
+    for name, contaminated in (("spiky", True), ("gaussian", False)):
+        assert rows[name]["contaminated"] is rows[name]["standardized_contaminated"] is contaminated
+    spiky = rows["spiky"]
+    assert spiky["standardized_alpha_gamma"] == pytest.approx(spiky["alpha_gamma_in_scales"], rel=0.2)
+    assert spiky["deviance"] == report["weights.spiky"].fit.deviance
+    assert spiky["log_rows_in_samples"] == report["weights.spiky"].standardized.in_samples.rows
+    assert rows["silent"]["contaminated"] is rows["silent"]["log_rows_in_samples"] is None
+
+
+def test_the_table_shows_tail_and_fit_raw_and_standardized(report):
+    lines = {each.name: dict(zip(HEADINGS, cells(each), strict=True)) for each in report.matrices}
+    spiky, plain = lines["weights.spiky"], lines["weights.gaussian"]
+    found = report["weights.spiky"]
+    sides = (found, found.standardized)
+    assert spiky["fit: raw, std"] == ", ".join(f"{side.fit.alpha_gamma.value:.2g}" for side in sides)
+    assert plain["fit: raw, std"] == "none, none"
+    words = {"power law": f"{found.tail.index:.2g}", "not a power law": "none"}
+    assert spiky["tail: raw, std"].partition(", ")[0] == words.get(found.tail.verdict, found.tail.verdict)
+    assert len(plain["tail: raw, std"].split(", ")) == 2
 
 
 def test_samples_of_another_size_correlate_but_not_in_units_of_their_scale():

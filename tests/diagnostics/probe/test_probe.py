@@ -1,6 +1,7 @@
 """The probe on layers whose noise is known: it names the right ones, and says what it cannot measure."""
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -65,6 +66,49 @@ def test_rows_and_columns_of_different_scale_are_not_taken_for_spikes():
     assert (
         report.summary()[1] == "the noise: rows and columns differ in scale in 1, anomalous entries in 1, neither in 1"
     )
+
+
+def planted(G, g, *, fixed=True, sd=1.0):
+    """Noise without a signal in rows and columns of log-normal scale, with one entry of 60 scales somewhere."""
+    law = torch.Generator().manual_seed(5) if fixed else g
+    rows, columns = (torch.randn(side, generator=law).mul(sd).exp() for side in G.shape)
+    noise = torch.randn(G.shape, generator=g)
+    noise.view(-1)[torch.randint(G.numel(), (1,), generator=g)] = 60.0
+    return rows[:, None] * noise * columns - G
+
+
+def test_the_advice_for_uneven_rows_and_columns_touches_the_spikes_and_nothing_else():
+    """The best quantile of the standardised noise misses most of them as a quantile of raw entries."""
+    model = Known({"w": (planted, (48, 64))})
+    found = probe(model, loss, range(64), directions=1)["weights.w"]
+    assert found.recommendation.structure == "anomalous entries"
+    samples = [gradient(model, i) for i in range(64)]
+    law = torch.Generator().manual_seed(5)
+    scales = torch.randn(48, generator=law).exp()[:, None] * torch.randn(64, generator=law).exp()
+    spikes = [(x / scales).abs() > 30 for x in samples]
+    assert [int(each.sum()) for each in spikes] == [1] * 64
+    clip = found.recommendation.clip
+    state = clip.init(samples[0])
+    for x, spike in zip(samples, spikes, strict=True):
+        y, state = clip.update(x, state)
+        assert torch.equal(y != x, spike)
+    raw = ec.hard(found.standardized.gain.quantile)
+    missed = sum(bool((raw(x) == x)[spike]) for x, spike in zip(samples, spikes, strict=True))
+    assert missed > 30
+
+
+def test_scales_that_change_from_sample_to_sample_are_seen_too():
+    """Their mean over the samples is even, but no sample is (the centre, a mean of others, makes it more so)."""
+    layers = {"spiky": partial(planted, fixed=False, sd=0.5), "even": known.cauchy}
+    model = Known({name: (kind, (48, 64)) for name, kind in layers.items()})
+    report = probe(model, loss, range(64), directions=1)
+    found = report["weights.spiky"]
+    assert min(found.standardized.in_samples[:2]) > 0.1
+    assert sum(found.standardized.variance[:2]) < 0.04
+    assert found.standardized.uneven
+    assert found.recommendation.clip == ec.auto()
+    assert not report["weights.even"].standardized.uneven
+    assert report["weights.even"].recommendation.quantile is not None
 
 
 def test_standardized_numbers_are_those_of_the_instruments():

@@ -44,6 +44,20 @@ def test_the_verdict_follows_the_share_of_spiked_samples(count, verdict, sure):
     assert (found.clip is None) == (count == 0)
 
 
+def test_in_uneven_rows_and_columns_the_clip_is_one_that_standardizes():
+    """A quantile of raw entries would be one threshold for large and small rows; the words say why."""
+    even, uneven = advice(20), advice(20, uneven=True)
+    assert even.clip.rule == ec.Quantile(even.quantile)
+    assert "auto()" not in even.reason
+    assert uneven.clip == ec.auto()
+    assert (uneven.quantile, uneven.threshold, uneven.theory) == (None, None, None)
+    assert (uneven.verdict, uneven.sure, uneven.stage) == (even.verdict, even.sure, even.stage)
+    assert uneven.gain == even.gain
+    assert "rows and columns differ in scale, so that one threshold for all entries would touch" in uneven.reason
+    assert "auto() divides by the scales first" in uneven.reason
+    assert advice(2, uneven=True).clip == ec.auto()  # also as a precaution
+
+
 def test_few_samples_are_never_sure():
     assert advice(0, 9).sure == "unsure"
     assert advice(0, 20).sure == "likely"

@@ -5,7 +5,7 @@ gradients.py          gradients of single batches
 center.py             robust centers: medians of block means
 noise_statistics.py   what is accumulated for each matrix; standardized.py: over the scales of its rows and columns
 estimates.py          the result for a matrix from that
-recommendation.py     advice, with efficiency.py for the best threshold
+recommendation.py     advice, with efficiency.py for the best threshold; structure.py: what the noise is, in words
 matrix_noise.py, summary.py, text_table.py    the results, for one matrix and for the model
 """
 

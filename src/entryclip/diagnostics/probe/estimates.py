@@ -14,9 +14,9 @@ from ..directions import Directions, leading_directions
 from ..localization import Localization, from_projections
 from ..matrices import NamedMatrix
 from ..pooled_scales import Pair
-from ..scales import log_variances
 from ..spectrum import rank_correlation
 from ..tails import tail_of_largest
+from ..variance_components import mean_components
 from .efficiency import best_clip
 from .matrix_noise import MatrixNoise, StandardizedNoise
 from .noise_statistics import NoiseStatistics
@@ -104,7 +104,8 @@ def _standardized(statistics: NoiseStatistics, directions: Directions) -> Standa
     return StandardizedNoise(
         rows=rows,
         columns=columns,
-        variance=log_variances(rows, columns, histogram),
+        variance=found.pooled.log_variances(histogram),
+        in_samples=mean_components(found.components),
         localization=_localization(statistics.projections, directions, [], scales),
         tail=_or_note(lambda: tail_of_largest(*found.marginal.largest_entries()), []),
         histogram=histogram,

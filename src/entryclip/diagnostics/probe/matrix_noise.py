@@ -9,9 +9,10 @@ import numpy as np
 
 from ...noise.fit import Fit, Interval, fit
 from ...quantiles.histogram import Histogram
-from ..localization import UNEVEN, Localization
+from ..localization import Localization
 from ..spectrum import Correlation
 from ..tails import TailIndex
+from ..variance_components import UNEVEN, VarianceComponents
 from .efficiency import ClipEfficiency
 from .recommendation import Confidence, Recommendation, Verdict
 from .standardized import DetectedSpike
@@ -26,6 +27,7 @@ class StandardizedNoise:
     rows: np.ndarray = field(repr=False)  # scales, (m,): the mean over the samples, with geometric mean 1 in each
     columns: np.ndarray = field(repr=False)  # (n,)
     variance: tuple[float, float, float]  # of log rows, log columns and log|z|, z the standardised entries
+    in_samples: VarianceComponents  # of log|E| of single samples, whose scales may change: the mean over the samples
     localization: Localization | None  # the same ratios R, against Gaussian noise with these scales
     tail: TailIndex | None
     histogram: Histogram = field(repr=False)  # of z, over all samples
@@ -47,8 +49,11 @@ class StandardizedNoise:
 
     @property
     def uneven(self) -> bool:
-        """Whether rows and columns differ in scale: the standard deviation of log(row * column) is above .25."""
-        return math.hypot(math.sqrt(self.variance[0]), math.sqrt(self.variance[1])) > UNEVEN
+        """Whether rows and columns differ in scale, on average or in single samples.
+
+        They do where the standard deviation of log(row * column) is above .25.
+        """
+        return self.variance[0] + self.variance[1] > UNEVEN**2 or self.in_samples.uneven
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,9 @@ class MatrixNoise:
         found |= {"relative": self.relative and self.relative.rho}
         found |= {"scale": self.scale.value, "scale_low": self.scale.low, "scale_high": self.scale.high}
         found |= {"sigma": self.fit and self.fit.sigma.value * self.scale.value}
+        found |= {"contaminated": self.fit and self.fit.contaminated, "deviance": self.fit and self.fit.deviance}
         found |= {"alpha_gamma": self.fit and self.fit.alpha_gamma.value * self.scale.value}
+        found |= {"alpha_gamma_in_scales": self.fit and self.fit.alpha_gamma.value}
         found |= {"balance": self.balance and self.balance.value, "noise_scale": self.noise_scale}
         found |= {"spikes": [list(spike) for spike in self.spikes], "raw_gain": self.gain and self.gain.factor}
         found |= _standardized(self.standardized, self.samples)
@@ -144,12 +151,17 @@ def _standardized(found: StandardizedNoise | None, samples: int) -> Row:
     rows, columns, rest = found.variance if found else (None, None, None)
     tail, fitted = (found.tail, found.fit) if found else (None, None)
     row: Row = {"log_rows": rows, "log_columns": columns, "log_rest": rest}
+    row |= {f"log_{part}_in_samples": found and getattr(found.in_samples, part) for part in ("rows", "columns", "rest")}
     row |= _ratios(found.localization if found else None, "standardized_")
     row |= {"standardized_tail": tail and str(tail.verdict), "standardized_index": tail and tail.index}
+    row |= {"standardized_index_low": tail and tail.interval[0], "standardized_index_high": tail and tail.interval[1]}
+    row |= {"standardized_sigma": fitted and fitted.sigma.value}  # in scales, as is the next
+    row |= {"standardized_alpha_gamma": fitted and fitted.alpha_gamma.value}
     row |= {"standardized_contaminated": fitted and fitted.contaminated}
     row |= {"standardized_deviance": fitted and fitted.deviance}
     row |= {"standardized_gain": found and found.gain and found.gain.factor}
-    return row | {"standardized_spiked": len(found.spikes) / max(samples, 1) if found else None}
+    row |= {"standardized_spiked": len(found.spikes) / max(samples, 1) if found else None}
+    return row | {"standardized_spikes": [list(spike) for spike in found.spikes] if found else []}
 
 
 def _advice(advice: Recommendation) -> Row:

@@ -7,6 +7,10 @@ aligned or multiplicative noise. R-hat alone would not do: noise aligned with th
 
 All of it is asked of the standardised noise, with the scales of rows and columns divided out. Where a large row crosses
 a large column, an entry of ordinary noise may carry sigma_1, and a clip would damp that row and column, not an anomaly.
+
+A clip at a quantile of |x| acts on the entries as they are. It is advised where rows and columns are even. Where they
+differ, its one threshold would touch ordinary entries of large rows and miss anomalous ones of small rows, so that the
+advice is `auto()`, which divides the entries by scales of its own.
 """
 
 import math
@@ -17,7 +21,7 @@ from enum import StrEnum
 
 from scipy import stats
 
-from ...clip import Clip, hard, smooth
+from ...clip import Clip, auto, hard, smooth
 from ...noise import Cauchy, Contamination
 from ...noise.fit import Fit
 from ...quantiles.histogram import Histogram
@@ -26,10 +30,15 @@ from ..localization import Localization
 from ..tails import TailIndex, TailVerdict
 from .efficiency import ClipEfficiency, best_clip
 from .standardized import DetectedSpike
+from .structure import NoiseStructure
 
 _OFTEN = 0.1  # the share of samples above which, with 95 % confidence, spikes are no accident
 _WORTH = 1.25  # the efficiency of the best clip from which on the standardised entries are called anomalous
 _SURE = 0.01  # p-value of R-hat along the first direction
+_UNEVEN = (
+    "rows and columns differ in scale, so that one threshold for all entries would touch ordinary ones in large rows "
+    "and miss anomalous ones in small rows: auto() divides by the scales first"
+)
 
 
 class Verdict(StrEnum):
@@ -40,25 +49,6 @@ class Verdict(StrEnum):
     ONE_ENTRY = "one entry"  # mostly the same one: it belongs to the signal, and a clip would remove it
     NO_SPIKES = "no spikes"
     NOTHING = "nothing to see"  # no gradient, or too few samples with one
-
-
-class NoiseStructure(StrEnum):
-    """What makes the entries of the noise differ in size, beyond Gaussian noise."""
-
-    ROWS_AND_COLUMNS = "rows and columns"  # they differ in scale, and within them entries are of one kind
-    ENTRIES = "anomalous entries"  # single entries stand out from their rows and columns
-    NEITHER = "neither"
-
-    @property
-    def summary(self) -> str:
-        """The structure in words, for a list of all three."""
-        return str(self) + (" differ in scale" if self is NoiseStructure.ROWS_AND_COLUMNS else "")
-
-    @property
-    def sentence(self) -> str:
-        """The structure in words that are understood alone."""
-        neither = "neither rows and columns of different scale nor anomalous entries"
-        return neither if self is NoiseStructure.NEITHER else self.summary
 
 
 class Confidence(StrEnum):
@@ -87,9 +77,9 @@ class Recommendation:
     clip: Clip | None = None
     stage: ClipStage | None = None
     quantile: float | None = None
-    threshold: float | None = None  # that quantile of one sample's standardised noise, for a row and column of scale 1
+    threshold: float | None = None  # that quantile of one sample's noise, in the gradient's unit
     theory: float | None = None  # the smallest threshold of the theorems for the fitted noise, in the gradient's unit
-    gain: float | None = None  # the clip's relative efficiency: as if the batch were so many times larger
+    gain: float | None = None  # of the best clip of the standardised noise: as if the batch were so many times larger
 
     @property
     def clips(self) -> bool:
@@ -131,8 +121,7 @@ def recommend(
     """
     share = f"one entry carries more than half of sigma_1 in {len(spikes)} of {samples} samples"
     best = best_clip(histogram)
-    structure = NoiseStructure.ROWS_AND_COLUMNS if uneven else NoiseStructure.NEITHER
-    structure = NoiseStructure.ENTRIES if spikes or best.factor > _WORTH else structure
+    structure = NoiseStructure.of(anomalous=bool(spikes) or best.factor > _WORTH, uneven=uneven)
     if not spikes:
         share = share.replace(" 0 of", " none of")
         share += f", and in {raw_spikes} where rows and columns keep their scales" if raw_spikes else ""
@@ -144,10 +133,14 @@ def recommend(
         reason = f"{same}: it belongs to the gradient, a clip would take it away"
         return Recommendation(Verdict.ONE_ENTRY, Confidence.LIKELY, reason, structure)
     sure, stage = _confidence(len(spikes), samples, localized), _stage(tail)
+    verdict = Verdict.RARE_SPIKES if sure == Confidence.UNSURE else Verdict.SPIKES
+    reason = f"{share}; {_stage_reason(stage, tail)}"
+    if uneven:
+        return Recommendation(verdict, sure, f"{reason}; {_UNEVEN}", structure, auto(), stage, gain=best.factor)
     return Recommendation(
-        Verdict.RARE_SPIKES if sure == Confidence.UNSURE else Verdict.SPIKES,
+        verdict,
         sure,
-        f"{share}; {_stage_reason(stage, tail)}",
+        reason,
         structure,
         _CLIPS[best.operator](best.quantile),
         stage,

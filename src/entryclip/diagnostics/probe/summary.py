@@ -4,7 +4,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 from .matrix_noise import MatrixNoise, Row
-from .recommendation import Confidence, NoiseStructure, Verdict
+from .recommendation import Confidence, Verdict
+from .structure import NoiseStructure
 from .text_table import aligned
 
 

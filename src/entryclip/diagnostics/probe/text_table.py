@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from ...noise.fit import Fit
 from ..localization import Localization
 from ..tails import TailIndex, TailVerdict
 from .efficiency import ClipEfficiency
@@ -9,8 +10,8 @@ from .matrix_noise import MatrixNoise
 from .recommendation import Recommendation, Verdict
 
 HEADINGS = (
-    "matrix", "shape", "R-hat, k = 1", "raw R-hat", "tail", "gain: raw, std", "spiked: raw, std",
-    "noise", "advice", "sure",
+    "matrix", "shape", "R-hat, k = 1", "raw R-hat", "tail: raw, std", "fit: raw, std", "gain: raw, std",
+    "spiked: raw, std", "noise", "advice", "sure",
 )  # fmt: skip
 NARROW = ("matrix", "spiked: raw, std", "noise", "advice", "sure")  # the columns that fit into 100 characters
 
@@ -24,7 +25,8 @@ def cells(found: MatrixNoise) -> tuple[str, ...]:
         f"{found.shape[0]} x {found.shape[1]}",
         _ratio(standardized.localization if standardized else None, band=True),
         _ratio(found.localization, band=False),
-        _tail(standardized.tail if standardized else None),
+        f"{_tail(found.tail)}, {_tail(standardized.tail)}" if standardized else "",
+        f"{_heavy_part(found.fit)}, {_heavy_part(standardized.fit)}" if standardized else "",
         f"{_gain(found.gain)}, {_gain(standardized.gain)}" if standardized else "",
         spikes,
         found.recommendation.structure or "",
@@ -48,9 +50,18 @@ def _ratio(found: Localization | None, *, band: bool) -> str:
 
 
 def _tail(tail: TailIndex | None) -> str:
-    if tail is None or tail.verdict != TailVerdict.POWER_LAW:
-        return "" if tail is None else tail.verdict
-    return f"index {tail.index:.2g} [{tail.interval[0]:.2g}, {tail.interval[1]:.2g}]"
+    """Return the index of a power law, none where the tail is not one, or undecided."""
+    if tail is None:
+        return "-"
+    words = {TailVerdict.POWER_LAW: f"{tail.index:.2g}", TailVerdict.NOT_POWER_LAW: "none"}
+    return words.get(tail.verdict, tail.verdict)
+
+
+def _heavy_part(fitted: Fit | None) -> str:
+    """Return alpha gamma of the fitted noise model, in units of the entries' scale; none without a heavy part."""
+    if fitted is None:
+        return "-"
+    return f"{fitted.alpha_gamma.value:.2g}" if fitted.contaminated else "none"
 
 
 def _gain(found: ClipEfficiency | None) -> str:

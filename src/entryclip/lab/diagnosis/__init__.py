@@ -3,12 +3,13 @@
 import dataclasses
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...diagnostics import Report
 from ...diagnostics.probe.recommendation import Recommendation
+from ...diagnostics.probe.standardized import DetectedSpike
 from ...diagnostics.probe.text_table import HEADINGS, cells
 from ..engine.provenance import Provenance, config_hash
 from ..engine.store import Record, save_record, save_rows
@@ -20,7 +21,10 @@ _SPIKES = 100  # in the page's table; all of them are in the rows
 _NUMBERS = ("matrix", "sigma", "alpha_gamma", "scale", "balance", "premise", "noise_scale", "quantile", "threshold")
 _KINDS = ("raw", "standardised")
 _SIDES = (  # a number of the noise as it is, and with the scales of rows and columns divided out
+    ("tail", "tail", "standardized_tail"),
     ("tail index", "index", "standardized_index"),
+    ("fit: alpha gamma in scales", "alpha_gamma_in_scales", "standardized_alpha_gamma"),
+    ("fit: deviance", "deviance", "standardized_deviance"),
     ("gain of the best clip", "raw_gain", "standardized_gain"),
     ("share of spiked samples", "spiked", "standardized_spiked"),
 )
@@ -58,7 +62,6 @@ def save_diagnosis(report: Report, config: DiagnosisConfig, folder: Path, second
 
 def tables(report: Report, rows: Sequence[Row]) -> dict[str, list[Row]]:
     """The page's tables by caption: advice, R-hat along each direction, the largest entries, the noise in numbers."""
-    spikes = [{"matrix": each.name, **spike._asdict()} for each in report.matrices for spike in each.spikes]
     found = {
         "What to do": [dict(zip(HEADINGS, cells(each), strict=True)) for each in report.matrices],
         "Why": [{"matrix": each.name, "why": _why(each.recommendation)} for each in report.matrices],
@@ -67,13 +70,25 @@ def tables(report: Report, rows: Sequence[Row]) -> dict[str, list[Row]]:
             rows, "standardized_"
         ),
         "The same against noise of equal scales": _ratios(rows, ""),
-        "Entries that carry more than half of sigma_1 of a sample's noise (size in scales)": spikes[:_SPIKES],
+        "Entries that stand out from their rows and columns: they carry more than half of sigma_1 of a sample's "
+        "standardised noise (size in scales of row and column)": _spikes(
+            (each.name, each.standardized.spikes if each.standardized else ()) for each in report.matrices
+        ),
+        "Entries that carry more than half of sigma_1 of a sample's noise as it is, which may be where a large row "
+        "crosses a large column (size in scales of the matrix)": _spikes(
+            (each.name, each.spikes) for each in report.matrices
+        ),
         "The noise in numbers, and the clip (docs/probe.md says what they are)": [
             {key: row[key] for key in (*_NUMBERS, "theory", "gain")} for row in rows
         ],
         "Not looked at": [{"matrix": name, "why": why} for name, why in report.left_out.items()],
     }
     return {caption: each for caption, each in found.items() if each}
+
+
+def _spikes(found: Iterable[tuple[str, Sequence[DetectedSpike]]]) -> list[Row]:
+    """A line for each of the first spikes, from the names of matrices and the spikes of each."""
+    return [{"matrix": name, **spike._asdict()} for name, spikes in found for spike in spikes][:_SPIKES]
 
 
 def _why(advice: Recommendation) -> str:
@@ -89,8 +104,16 @@ def _side_by_side(rows: Sequence[Row]) -> list[Row]:
             sides = {
                 f"{name}, {kind}": row[key] for name, *keys in _SIDES for kind, key in zip(_KINDS, keys, strict=True)
             }
-            spread = {f"SD of log scale, {side}": math.sqrt(row[f"log_{side}"]) for side in ("rows", "columns")}
-            found.append({"matrix": row["matrix"], **spread, **sides})
+            found.append({"matrix": row["matrix"], **_spread(row), **sides})
+    return found
+
+
+def _spread(row: Row) -> Row:
+    """The standard deviations of the log-scales of rows and columns: of their means over the samples, and in each."""
+    found = {}
+    for side in ("rows", "columns"):
+        found[f"SD of log scale, {side}"] = math.sqrt(row[f"log_{side}"])
+        found[f"in single samples, {side}"] = math.sqrt(max(row[f"log_{side}_in_samples"], 0.0))
     return found
 
 

@@ -11,11 +11,15 @@ if TYPE_CHECKING:
 
 CAPTIONS = {
     "noise": "(a) R-hat of the gradient noise along the first singular direction of the gradient, the median over the "
-    "samples, on the band (95 %) of Gaussian noise: to the right single entries stand out, to the left the noise "
-    "is aligned with the gradient. Hollow: with a plain mean in place of medians of means, which one spike captures. "
-    "(b) The same along the directions k = 2, 3, ...: noise aligned with the first one is far right there. (c) The "
-    "share of samples in which one entry carries more than half of sigma_1 of the noise.",
+    "samples, on the band (95 %) of Gaussian noise with the same scales of rows and columns: to the right single "
+    "entries stand out, to the left the noise is aligned with the gradient. Cross: raw, against Gaussian noise of "
+    "equal scales. Hollow: raw, with a plain mean in place of medians of means, which one spike captures. (b) The same "
+    "along the directions k = 2, 3, ...: noise aligned with the first one is far right there. (c) The share of samples "
+    "in which one entry carries more than half of sigma_1 of the noise with the scales divided out, and with a cross "
+    "of the noise as it is. Diagnoses of earlier versions, whose rows have the noise as it is alone, show that.",
 }
+
+_RAW = "#555555"  # of the noise as it is
 
 
 def figures(rows: Sequence[Row]) -> "Mapping[str, Figure]":
@@ -46,12 +50,20 @@ def figures(rows: Sequence[Row]) -> "Mapping[str, Figure]":
 def _draw_matrix(axes: "Sequence[Axes]", y: int, row: Row) -> None:
     """One matrix at the height `y`: R-hat along the first direction, along the others, and the share of spikes."""
     first, others, shares = axes
+    own = "standardized_" if row.get("standardized_r_hat") else ""  # rows of earlier versions have the raw noise alone
     for axis in (first, others):
-        axis.plot([row["low"][0], row["high"][0]], [y, y], color="#cccccc", lw=5, solid_capstyle="butt", zorder=1)
+        ends = [row[f"{own}low"][0], row[f"{own}high"][0]]
+        axis.plot(ends, [y, y], color="#cccccc", lw=5, solid_capstyle="butt", zorder=1)
     colour = "#c8352b" if row["verdict"] == "spikes" else "#1f5fa8"
-    first.plot(row["r_hat"][0], y, "o", ms=5, color=colour, zorder=3)
+    ratios, spiked = row[f"{own}r_hat"], row[f"{own}spiked"]
+    first.plot(ratios[0], y, "o", ms=5, color=colour, zorder=3)
     if row["plain_r_hat"]:
-        first.plot(row["plain_r_hat"][0], y, "o", ms=6, mfc="none", mec="#555555", zorder=2)
-    others.plot(row["r_hat"][1:], [y] * (len(row["r_hat"]) - 1), "|", ms=8, color=colour, zorder=3)
-    shares.barh(y, row["spiked"], color=colour)
-    shares.text(row["spiked"] + 0.02, y, f"{len(row['spikes'])} of {row['samples']}", va="center", fontsize=8)
+        first.plot(row["plain_r_hat"][0], y, "o", ms=6, mfc="none", mec=_RAW, zorder=2)
+    others.plot(ratios[1:], [y] * (len(ratios) - 1), "|", ms=8, color=colour, zorder=3)
+    shares.barh(y, spiked, color=colour)
+    shares.text(
+        max(spiked, row["spiked"]) + 0.04, y, f"{len(row[f'{own}spikes'])} of {row['samples']}", va="center", fontsize=8
+    )
+    if own:
+        first.plot(row["r_hat"][0], y, "x", ms=5, color=_RAW, zorder=4)
+        shares.plot(row["spiked"], y, "x", ms=5, color=_RAW, zorder=4)

@@ -182,7 +182,11 @@ def _gaussian(shape: tuple[int, int], samples: int) -> Row:
 
 def _matrix(found: MatrixNoise) -> Row:
     """The part of the probe's row that this study uses, with the Hill plot."""
-    row = {key: value for key, value in found.row().items() if key not in ("spikes", "notes", "reason")}
+    row = {
+        key: value
+        for key, value in found.row().items()
+        if key not in ("spikes", "standardized_spikes", "notes", "reason")
+    }
     row["spikes"] = len(found.spikes)
     row["relative_low"], row["relative_high"] = found.relative.interval if found.relative else (None, None)
     if found.tail is not None:
