@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from laws import BULK, FACTOR
 from scipy import integrate, stats
 
 import entryclip as ec
 from entryclip.noise.moments import moments
 from entryclip.theory import entry
 
-ALPHA, GAMMA, BOUND = st.floats(0, 1), st.floats(0.01, 10), st.floats(0.01, 10)
+ALPHA, GAMMA, BOUND = st.one_of(st.just(0.0), st.floats(1e-12, 1)), st.floats(0.01, 10), st.floats(0.01, 10)
 SIGMA = st.one_of(st.just(0.0), st.floats(1e-3, 10))
 ROUND = 1 + 1e-9
 
@@ -48,20 +49,20 @@ def test_log_device(a, s, times):
         assert a * math.log(math.e + x) / x <= 1 / s * ROUND
 
 
-@given(ALPHA, SIGMA, GAMMA, BOUND, st.floats(1.001, 100), st.floats(0.1, 1), st.floats(0.01, 1))
-def test_hard_bias_and_variance(alpha, sigma, gamma, bound, times, share, weaker):
-    """lem:hard-relative-bias-app and lem:hard-variance-app, also for noise weaker than the bound on it."""
-    tau, noise, actual = bound * times, mixture(alpha, sigma, gamma), mixture(alpha, weaker * sigma, weaker * gamma)
+@given(ALPHA, SIGMA, GAMMA, BOUND, st.floats(1.001, 100), st.floats(0.1, 1), BULK, FACTOR)
+def test_hard_bias_and_variance(alpha, sigma, gamma, bound, times, share, bulk, heavy):
+    """lem:hard-relative-bias-app and lem:hard-variance-app, for any sigma_0 <= sigma and gamma_0 <= gamma."""
+    tau, noise, actual = bound * times, mixture(alpha, sigma, gamma), mixture(alpha, bulk * sigma, heavy * gamma)
     g = np.array([share * bound, bound])
     mean, variance = moments(ec.hard_clip, tau, g, actual)
     assert (np.abs(mean - g) <= (entry.rho_hard(tau, noise, bound) * ROUND + 1e-13) * g).all()
     assert (variance <= entry.variance_hard(tau, noise) * ROUND).all()
 
 
-@given(ALPHA, SIGMA, GAMMA, BOUND, st.floats(0.1, 100), st.floats(0.1, 1), st.floats(0.01, 1))
-def test_smooth_bias_and_variance(alpha, sigma, gamma, bound, times, share, weaker):
-    """lem:smooth-relative-bias-app and lem:smooth-variance-app, also for noise weaker than the bound on it."""
-    c, noise, actual = bound * times, mixture(alpha, sigma, gamma), mixture(alpha, weaker * sigma, weaker * gamma)
+@given(ALPHA, SIGMA, GAMMA, BOUND, st.floats(0.1, 100), st.floats(0.1, 1), BULK, FACTOR)
+def test_smooth_bias_and_variance(alpha, sigma, gamma, bound, times, share, bulk, heavy):
+    """lem:smooth-relative-bias-app and lem:smooth-variance-app, for any sigma_0 <= sigma and gamma_0 <= gamma."""
+    c, noise, actual = bound * times, mixture(alpha, sigma, gamma), mixture(alpha, bulk * sigma, heavy * gamma)
     g = np.array([share * bound, bound])
     mean, variance = moments(ec.smooth_shrinkage, c, g, actual)
     assert (np.abs(mean - g) <= entry.rho_smooth(c, noise, bound) * g * ROUND).all()
@@ -81,7 +82,7 @@ def test_smooth_properties(x, y, c):
     assert slope == pytest.approx(smooth_slope(x, c), abs=1e-5)
 
 
-@given(st.floats(0, 10), GAMMA, st.floats(0.05, 100))
+@given(SIGMA, GAMMA, st.floats(0.05, 100))
 def test_smooth_derivative_deficits(sigma, gamma, c):
     """lem:smooth-derivative-deficits-app: E S_c' is the slope of E S_c(g + e) at g = 0."""
     g = np.array([1e-4 * c])

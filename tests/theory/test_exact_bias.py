@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from laws import LAWS, weaker
+from laws import APART, BULK, FACTOR, LAWS, weaker
 from scipy import integrate
 
 import entryclip as ec
@@ -57,10 +57,11 @@ def test_the_bias_is_worst_at_the_bound_and_falls_with_the_threshold(noise, boun
     assert (np.diff(larger) <= 1e-9).all()
 
 
-@given(LAWS, st.floats(0.01, 10), st.floats(1, 20), st.floats(0.01, 1), OPERATORS)
-def test_weaker_noise_has_no_larger_bias_if_the_threshold_is_at_least_the_bound(noise, bound, times, factor, operator):
+@given(st.one_of(LAWS, APART), st.floats(0.01, 10), st.floats(1, 20), FACTOR, BULK, OPERATORS)
+def test_weaker_noise_has_no_larger_bias_above_the_bound(noise, bound, times, factor, bulk, operator):
+    """Where the threshold is at least B, and however the scales of the two parts are lowered (ass:noise-main)."""
     threshold = times * bound
-    weak = relative_bias(operator, threshold, weaker(noise, factor), bound)
+    weak = relative_bias(operator, threshold, weaker(noise, factor, bulk), bound)
     assert weak <= relative_bias(operator, threshold, noise, bound) + 1e-9
 
 
@@ -69,15 +70,35 @@ def test_weaker_noise_can_have_a_larger_bias_below_the_bound():
     assert relative_bias("smooth", 0.2, Gaussian(0.01), 1.0) > relative_bias("smooth", 0.2, Gaussian(0.5), 1.0)
 
 
-@given(LAWS, st.floats(0.01, 10), st.floats(1, 20), st.floats(0.01, 1), OPERATORS)
-def test_variance_bound(noise, bound, times, factor, operator):
-    """Over all |g| <= B, for the noise itself and for weaker noise."""
+@settings(max_examples=150)
+@given(st.one_of(LAWS, APART), st.floats(0.01, 10), st.floats(1, 20), FACTOR, BULK, OPERATORS)
+def test_variance_bound(noise, bound, times, factor, bulk, operator):
+    """Over all |g| <= B, for the noise itself and for weaker noise, each part with a factor of its own."""
     threshold = times * bound
     g = bound * np.linspace(0, 1, 7)
     limit = variance_bound(operator, threshold, noise, bound)
-    for actual in (noise, weaker(noise, factor)):
+    for actual in (noise, weaker(noise, factor, bulk)):
         variance = moments(OPERATOR_BOUNDS[operator].operator, threshold, g, actual).variance
         assert (variance <= limit * ROUND + 1e-14 * threshold**2).all()
+
+
+@given(LAWS, st.floats(0.01, 10), st.floats(1, 20), st.floats(0, 1), OPERATORS)
+def test_the_exact_variance_is_the_worst_over_the_gradient(noise, bound, times, share, operator):
+    """Up to the step of the grid, on which it is searched; g = 0, where S_c is steepest, is on it."""
+    threshold = times * bound
+    g = bound * np.array([0.0, share])
+    variance = moments(OPERATOR_BOUNDS[operator].operator, threshold, g, noise).variance
+    worst = entry.exact(operator, threshold, noise, bound).variance
+    assert (variance <= worst * np.array([ROUND, 1.0005]) + 1e-14 * threshold**2).all()
+
+
+def test_weaker_noise_can_have_a_larger_exact_variance():
+    """Entries far beyond c shrink to nothing. So the sharper rate of pre-clipping needs noise that stays as it is."""
+    noise, weak = (Contamination(0.1, 0.1, Cauchy(gamma)) for gamma in (1e6, 5.0))
+    found = ec.theory.guarantee("pre", "smooth", noise, bound=1.0, shape=(1, 1), epsilon=0.1, exact_bias=True)
+    rho, variance = entry.exact("smooth", found.threshold, weak, 1.0)
+    assert rho <= found.exact.rho
+    assert 3 * found.exact.variance < variance <= found.variance
 
 
 def test_the_variance_bound_leaves_room_on_both_sides():

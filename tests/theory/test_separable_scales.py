@@ -7,11 +7,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from laws import LAWS, weaker
+from laws import APART, LAWS, WEAKER, processed, weaker
 
 import entryclip as ec
 from entryclip.noise import Cauchy, Contamination, Laplace, StudentT
-from entryclip.noise.moments import moments
+from entryclip.scales import row_column_scales
 from entryclip.theory.entry import OPERATOR_BOUNDS
 from entryclip.theory.exact_bias import variance_bound
 from entryclip.theory.scales import Scales
@@ -54,16 +54,30 @@ def test_alignment_absorption_and_variance(noise, rows, columns, seed, operator)
     )
     s = np.outer(rows, columns)
     G = s * np.random.default_rng(seed).uniform(-1, 1, shape)
-    each = [
-        moments(OPERATOR_BOUNDS[operator].operator, t, np.array([g]), weaker(noise, scale))
-        for t, g, scale in zip(found.thresholds.ravel(), G.ravel(), s.ravel(), strict=True)
-    ]
-    M, V = (np.array(values).reshape(shape) for values in zip(*each, strict=True))
+    M, V = processed(operator, found.thresholds, G, [weaker(noise, scale) for scale in s.ravel()])
     assert (np.abs(M - G) <= found.rho * np.abs(G) * (1 + 1e-9) + 1e-9 * s).all()
     assert (G * M).sum() >= (1 - found.rho) * (G**2).sum() * (1 - 1e-9)
     assert nuclear(M - G) <= math.sqrt(min(shape)) * found.rho * nuclear(G) * (1 + 1e-6) + 1e-9 * s.max()
     assert (found.variance * s**2 * (1 + 1e-8) >= V).all()
     assert found.variance == pytest.approx(variance_bound(operator, found.threshold, noise, 1.0))
+
+
+@given(st.one_of(LAWS, APART), SIDES, SIDES, st.integers(0, 10**6), WEAKER, OPERATORS, st.booleans())
+def test_weaker_noise(noise, rows, columns, seed, factors, operator, exact_bias):
+    """Noise r'_i z' c'_j with any r' <= r, c' <= c and z' weaker than z: rho and variance hold for every entry."""
+    shape, draw = (len(rows), len(columns)), np.random.default_rng(seed)
+    found = ec.theory.guarantee(
+        *("pre", operator, noise),
+        **{"bound": 1.0, "shape": shape, "scales": (rows, columns), "iterations": 1, "batch": 1},
+        exact_bias=exact_bias or None,
+    )
+    lower = np.outer(*(draw.choice([1, draw.uniform(0.01, 1)], side) for side in shape))
+    s = np.outer(rows, columns)
+    G = s * draw.choice([0, 1, draw.uniform(-1, 1)], shape)  # the variance is often largest at 0, the bias at the bound
+    actual = [weaker(noise, *(factor * scale for factor in factors)) for scale in (s * lower).ravel()]
+    M, V = processed(operator, found.thresholds, G, actual)
+    assert (np.abs(M - G) <= found.rho * np.abs(G) * (1 + 1e-9) + 1e-9 * s).all()
+    assert (found.variance * s**2 * (1 + 1e-8) >= V).all()
 
 
 @settings(max_examples=25)
@@ -138,14 +152,42 @@ def test_runs_stay_below_the_bound(stage, operator, scaled):
     assert np.mean(measured) <= found.rate < measured[0]  # and the bound says more than the start does
 
 
+def test_scales_as_they_are_estimated():
+    """The overall scale counts with the rows, so that `noise` is the law of the entries over all their scales."""
+    draw = np.random.default_rng(0)
+    x = 7 * draw.standard_t(3, (40, 30)) * np.exp(draw.standard_normal(30))
+    estimated = ec.diagnostics.scales(x)
+    problem = {"bound": 1.0, "shape": (40, 30), "iterations": 5}
+    of = lambda scales: ec.theory.guarantee("post", "hard", StudentT(3.0), **problem, scales=scales)  # noqa: E731
+    found = of(estimated)
+    np.testing.assert_allclose(found.thresholds * estimated.standardized, found.threshold * x)
+    assert found == of((estimated.overall * estimated.rows, estimated.columns)) == of(found.scales)
+    drawn = row_column_scales(torch.from_numpy(x))
+    np.testing.assert_allclose(of(drawn).thresholds, found.thresholds, rtol=1e-6)
+
+
+ONE = [1.0, 1.0]
+
+
 @pytest.mark.parametrize(
-    ("scales", "words"),
+    ("scales", "error", "words"),
     [
-        (([1.0], [1.0, 1.0]), r"one per row and one per column of \(2, 2\), got 1 and 2"),
-        (([1.0, 0.0], [1.0, 1.0]), r"scale of row 1 \(leave rows without noise out\) must be a finite number above 0"),
-        (([1.0, 1.0], [1.0, math.nan]), "scale of column 1"),
+        (([1.0], ONE), ValueError, r"one per row and one per column of \(2, 2\), got 1 and 2"),
+        (
+            ([1.0, 0.0], ONE),
+            ValueError,
+            r"scale of row 1 \(leave rows without noise out\) must be a finite number above",
+        ),
+        ((ONE, [1.0, math.nan]), ValueError, "scale of column 1"),
+        ((np.ones((2, 1)), ONE), ValueError, r"scales of rows must be one-dimensional, got shape \(2, 1\)"),
+        ((ONE, [1.0, None]), TypeError, r"scales of columns must be a sequence of numbers, got \[1.0, None\]"),
+        ((2.0, 3.0), TypeError, "scales of rows must be a sequence of numbers, got 2.0"),
+        ((ONE, ONE, ONE), TypeError, r"a pair of sequences \(r, c\), or what .* one matrix x; got one of type tuple"),
+        (2.0, TypeError, "got one of type float"),
+        (ec.diagnostics.scales(np.ones((3, 2, 2))), ValueError, r"one matrix, got those of a batch \(3,\): .*x\[0\]"),
+        (ec.diagnostics.scales(np.diag([1.0, 0.0])), ValueError, "scale of row 1"),
     ],
 )
-def test_bad_scales(scales, words):
-    with pytest.raises(ValueError, match=words):
+def test_bad_scales(scales, error, words):
+    with pytest.raises(error, match=words):
         ec.theory.guarantee("post", "hard", Laplace(), bound=1.0, shape=(2, 2), scales=scales, iterations=5)

@@ -173,3 +173,24 @@ def test_bad_input(change, words):
     stage, operator, noise = (arguments.pop(name) for name in ("stage", "operator", "noise"))
     with pytest.raises(ValueError, match=words):
         ec.theory.guarantee(stage, operator, noise, **arguments)
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        ec.noise.Subspace(2),
+        ec.noise.LowRankSum(2),
+        ec.noise.Spike(3.0),
+        ec.noise.HeavyLowRank(2, ec.noise.Cauchy()),
+        ec.noise.Aligned(torch.eye(6, 10)),
+        ec.noise.fit(torch.linspace(-1, 1, 100)),
+        None,
+    ],
+    ids=lambda noise: type(noise).__name__,
+)
+def test_noise_that_is_no_law_of_an_entry(noise):
+    for exact_bias in (None, True, False):
+        with pytest.raises(
+            TypeError, match=f"law of one entry: Gaussian, .* got one of type {type(noise).__name__}. .*fit"
+        ):
+            ec.theory.guarantee("post", "hard", noise, **PROBLEM, epsilon=0.1, exact_bias=exact_bias)

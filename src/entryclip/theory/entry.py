@@ -97,10 +97,10 @@ def threshold_smooth(noise: Law, bound: float, slack: float) -> float:
 
 
 class EntryMoments(NamedTuple):
-    """The relative bias and the variance of one clipped entry, at its worst."""
+    """The relative bias and the variance of one clipped entry, each at the worst g."""
 
-    rho: float  # the largest |E phi(g + e) - g| / |g| over |g| <= B
-    variance: float  # the largest variance of phi(g + e)
+    rho: float  # the largest |E phi(g + e) - g| / |g| over 0 < |g| <= B
+    variance: float  # the largest variance of phi(g + e) over |g| <= B
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,10 @@ OPERATOR_BOUNDS = {
 
 
 def exact(operator: str, threshold: float, noise: Law, bound: float) -> EntryMoments:
-    """Compute rho exactly, by quadrature, and the variance so at the worst g of a fine grid on (0, B].
+    """Compute rho exactly, by quadrature, and the variance so at the worst g of a fine grid on [0, B].
+
+    The variance is that of this very noise: weaker noise can have a larger one, as entries far beyond the threshold
+    are shrunk to almost nothing, and those near it are not. `variance_bound` holds for weaker noise, too.
 
     >>> noise = Contamination(0.05, 1.0, Cauchy(1.0))
     >>> rho, variance = exact("hard", 3.0, noise, bound=1.0)
@@ -141,7 +144,7 @@ def exact(operator: str, threshold: float, noise: Law, bound: float) -> EntryMom
     (True, True)
     """
     rho = relative_bias(operator, threshold, noise, bound)
-    g = bound * np.concatenate([np.geomspace(1e-2, 0.1, 4), np.linspace(0.15, 1, 18)]) if bound > 0 else np.zeros(1)
+    g = bound * np.concatenate([[0.0], np.geomspace(1e-2, 0.1, 4), np.linspace(0.15, 1, 18)])
     _, variance = moments(bounds_of(operator).operator, threshold, g, noise)
     return EntryMoments(rho, float(variance.max()))
 

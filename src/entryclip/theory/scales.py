@@ -12,12 +12,33 @@ its columns. With all scales 1 it is the paper's; it is never above sqrt(min(m, 
 """
 
 import math
+import reprlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
 from ..noise.laws import check_number
+
+
+class EstimatedScales(Protocol):
+    """What `ec.diagnostics.scales` estimates from a matrix: the scale of entry ij is overall * rows_i * columns_j.
+
+    It is known by these names, since the theory does not import the diagnostics, which use it.
+    """
+
+    @property
+    def overall(self) -> Any:
+        """A number, or an array without dimensions."""
+
+    @property
+    def rows(self) -> Any:
+        """One scale per row, (m,)."""
+
+    @property
+    def columns(self) -> Any:
+        """One scale per column, (n,)."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +56,7 @@ class Scales:
     @classmethod
     def of(cls, rows: Iterable[float], columns: Iterable[float]) -> "Scales":
         """Take the scales from two sequences or 1-d arrays, and check that all are finite and above 0."""
-        both = tuple(float(r) for r in rows), tuple(float(c) for c in columns)
+        both = _numbers("rows", rows), _numbers("columns", columns)
         for name, values in zip(("row", "column"), both, strict=True):
             for i, value in enumerate(values):
                 check_number(f"the scale of {name} {i} (leave {name}s without noise out)", value)
@@ -62,14 +83,42 @@ class Scales:
         return threshold * np.outer(self.rows, self.columns)
 
 
-def check_scales(
-    scales: tuple[Sequence[float], Sequence[float]] | Scales | None, shape: tuple[int, int]
-) -> Scales | None:
-    """Convert a pair of sequences to `Scales`, and raise a ValueError unless they fit a matrix of that shape."""
+ScaleChoice = tuple[Sequence[float], Sequence[float]] | Scales | EstimatedScales | None
+
+
+def check_scales(scales: ScaleChoice, shape: tuple[int, int]) -> Scales | None:
+    """Convert scales of any kind to `Scales`, and raise an error unless they fit a matrix of that shape."""
     if scales is None:
         return None
-    found = scales if isinstance(scales, Scales) else Scales.of(*scales)
+    found = Scales.of(*_pair(scales))
     sides = (len(found.rows), len(found.columns))
     if sides != tuple(shape):
         raise ValueError(f"scales must be one per row and one per column of {shape}, got {sides[0]} and {sides[1]}")
     return found
+
+
+def _pair(scales: Any) -> tuple[Any, Any]:
+    """Return the scales of rows and columns as two sequences; an overall scale counts as part of the rows'."""
+    if hasattr(scales, "rows") and hasattr(scales, "columns"):
+        overall = getattr(scales, "overall", 1.0)
+        if batch := tuple(getattr(overall, "shape", ())):
+            remedy = "estimate those of one matrix alone, as ec.diagnostics.scales(x[0])"
+            raise ValueError(f"scales must be those of one matrix, got those of a batch {batch}: {remedy}")
+        return [float(overall) * row for row in _numbers("rows", scales.rows)], scales.columns
+    try:
+        rows, columns = scales
+    except (TypeError, ValueError):
+        kinds = "a pair of sequences (r, c), or what ec.diagnostics.scales(x) returns for one matrix x"
+        raise TypeError(f"scales must be {kinds}; got one of type {type(scales).__name__}") from None
+    return rows, columns
+
+
+def _numbers(name: str, values: Iterable[float]) -> tuple[float, ...]:
+    """Convert the scales of "rows" or "columns" to numbers."""
+    shape = getattr(values, "shape", (0,))
+    if len(shape) != 1:
+        raise ValueError(f"the scales of {name} must be one-dimensional, got shape {tuple(shape)}")
+    try:
+        return tuple(float(value) for value in values)
+    except (TypeError, ValueError):
+        raise TypeError(f"the scales of {name} must be a sequence of numbers, got {reprlib.repr(values)}") from None

@@ -13,16 +13,16 @@ rows and columns have scales of their own.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from ..noise.contamination import Contamination, HeavyPart
 from ..noise.laws import Law, check_number
 from .entry import EntryMoments, bounds_of, exact, in_paper, relative_bias
 from .exact_bias import smallest_threshold, steps_without_cauchy, variance_bound
-from .scales import Scales, check_scales
+from .scales import ScaleChoice, Scales, check_scales
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,11 @@ class Guarantee:
 
     @property
     def sharper_rate(self) -> float:
-        """The rate with the exact rho and variance: lem:post-relative-descent-app, lem:pre-relative-descent-app."""
+        """The rate with the exact rho and variance: lem:post-relative-descent-app, lem:pre-relative-descent-app.
+
+        `rate` holds for noise that is weaker at some steps, too, and so does this one for post-clipping. For
+        pre-clipping it needs the noise to be the same at every step: weaker noise can have a larger exact variance.
+        """
         rho, variance = self.exact
         peak = bounds_of(self.operator).peak * self.threshold
         scales = self.scales or Scales.ones(self.shape)
@@ -121,7 +125,7 @@ def guarantee(
     batch: int | None = None,
     threshold: float | None = None,
     exact_bias: bool | None = None,
-    scales: tuple[Sequence[float], Sequence[float]] | Scales | None = None,
+    scales: ScaleChoice = None,
 ) -> Guarantee:
     """Evaluate a theorem for a target epsilon on the mean gradient norm, or for given iterations (and batch).
 
@@ -134,7 +138,8 @@ def guarantee(
     exact_bias  True takes the threshold from the exact bias, False from the paper's closed form, which is there for
                 Gaussian noise with Cauchy contamination only; by default the paper's where it is there
     scales      (r, c), for noise e_ij = r_i z_ij c_j: `noise` is then the law of z, `bound` the largest
-                |entry| / (r_i c_j), and entries are clipped at threshold r_i c_j
+                |entry| / (r_i c_j), and entries are clipped at threshold r_i c_j. What `ec.diagnostics.scales(x)`
+                returns for one matrix x will do, too; its overall scale is then part of r
 
     >>> from entryclip.noise import Cauchy, Contamination
     >>> noise = Contamination(alpha=0.05, sigma=1.0, heavy=Cauchy(1.0))
@@ -152,6 +157,7 @@ def guarantee(
     (1.02, True)
     """
     rank = _check_problem(stage, shape, smoothness, gap)
+    _check_noise(noise)
     found_scales = check_scales(scales, shape)
     sums, peak_ratio = found_scales or Scales.ones(shape), bounds_of(operator).peak
     exact_bias = not in_paper(noise) if exact_bias is None else exact_bias
@@ -242,3 +248,11 @@ def _check_problem(stage: str, shape: tuple[int, ...], smoothness: float, gap: f
     check_number("smoothness", smoothness)
     check_number("gap", gap)
     return min(shape)
+
+
+def _check_noise(noise: Law) -> None:
+    """Raise a TypeError unless the noise is a law of one entry for which the bias can be bounded."""
+    if not isinstance(noise, HeavyPart | Contamination):
+        laws = "the law of one entry: Gaussian, Cauchy, StudentT, Laplace or Contamination"
+        remedy = "For noise x of another kind fit one of them to its entries: ec.noise.fit(x).noise"
+        raise TypeError(f"noise must be {laws}; got one of type {type(noise).__name__}. {remedy}")
