@@ -67,6 +67,21 @@ def test_narrow_matrices_are_guarded_only(shape, operator, generator):
     assert touched.float().mean() < 1e-3  # with a clip it was up to 85 % of the entries
 
 
+def test_entries_of_a_vector_are_compared_with_each_other(generator):
+    """A vector has neither rows nor columns: Gaussian entries pass, and heavy-tailed ones are clipped."""
+    gaussian = [torch.randn(20_000, generator=generator) for _ in range(5)]
+    found, _ = steps(ec.auto(), gaussian)
+    assert sum(int((y != x).sum()) for x, y in zip(gaussian, found, strict=True)) <= 1
+    heavy = [cauchy((20_000,), 0.05, generator) for _ in range(5)]
+    for x, y in zip(heavy, steps(ec.auto(), heavy)[0], strict=True):
+        assert y.abs().max() < 0.02 * x.abs().max()
+    w = torch.nn.Parameter(torch.zeros(20_000))
+    optimizer = ec.optim.SGD([w], lr=1.0, clip_vectors=True, grad=ec.auto())
+    w.grad = heavy[0]
+    optimizer.step()
+    assert w.detach().abs().max() < 0.02 * heavy[0].abs().max()
+
+
 def test_gaussian_noise_has_no_gain_on_the_narrowest_matrices_that_are_clipped(generator):
     """The gain of what is estimated from `NARROW` entries stays below the margin, so that wider ones are safe."""
     for shape in ((NARROW, 64), (512, NARROW)):

@@ -68,6 +68,35 @@ def test_before_the_matrix_sign_scales_of_rows_and_columns_do_not_matter():
     assert ends["standardized"] < 0.3 * ends["muon"]
 
 
+def test_a_row_without_gradient_comes_to_rest():
+    """Momentum and scale of it fade alike; without a floor their ratio, and the row's step, would stay as they are."""
+    w = torch.nn.Parameter(torch.zeros(32, 64))
+    optimizer = ec.optim.Muon([w], lr=1.0, weight_decay=0.0, pre=ec.standardized())
+    shares = {}
+    for step in range(501):
+        w.grad = noise((32, 64), step)
+        w.grad[5] *= step < 10
+        before = w.detach().clone()
+        optimizer.step()
+        size = (w.detach() - before).norm(dim=1)
+        shares[step] = float(size[5] / size.median())
+    assert shares[9] > 0.5
+    assert shares[500] < 1e-3  # 1.3 without the floor
+
+
+def test_a_report_of_clips_leaves_it_out():
+    w = torch.nn.Parameter(torch.zeros(40, 60))
+    optimizer = ec.optim.Muon([w], lr=1.0, pre=ec.standardized(), post=ec.smooth(0.99))
+    w.grad = scaled(0, (40, 60))
+    optimizer.step()
+    assert [row.stage for row in ec.optim.clip_report(optimizer)] == ["post"]
+
+
+def test_an_empty_matrix_stays_empty():
+    clip, x = standardized(), torch.zeros(0, 4)
+    assert clip.update(x, clip.init(x))[0].shape == (0, 4)
+
+
 def test_a_batch_is_its_matrices_one_by_one():
     clip = standardized()
     x = torch.stack([scaled(0), 100 * scaled(1)])

@@ -24,7 +24,7 @@ from .thresholds import State, Step
 
 TIE = 0.02  # of thresholds whose gains differ by less than this share, the largest is taken
 ENOUGH = 4096  # entries in a sketch below which its gain may be chance; Gaussian ones then reach 1.02 in 1 of 10^4
-NARROW = 32  # a side that is shorter leaves the scales so uncertain that Gaussian entries look heavy-tailed
+NARROW = 32  # a side of fewer, from 2 on, leaves the scales so uncertain that Gaussian entries look heavy-tailed
 FEW = 256  # entries in a sketch below which it says nothing of their variance
 CEILING = 12.0  # an entry counts for the scales as if it were at most 2^12 times the typical one of the step before
 _LOOK = 1 << 16  # entries of a matrix that a step adds to the sketch, about: rows in turn
@@ -120,7 +120,7 @@ class Auto:
         xp = namespace(seen)
         guard = gaussian_guard(*shape, self.false_alarms)
         best = best_threshold(seen, operator, TIE, guard)
-        clips = (best.gain > self.margin) & (seen.sum(-1) >= ENOUGH) & (min(shape) >= NARROW)
+        clips = (best.gain > self.margin) & (seen.sum(-1) >= ENOUGH) & (not 1 < min(shape) < NARROW)
         threshold = xp.where(clips, best.threshold, constant(guard, seen))
         slope = xp.where(clips, best.slope, constant(1.0, seen))
         return Decision(*(each[..., None, None] for each in (clips, threshold, slope)))
@@ -163,7 +163,8 @@ def gaussian_guard(m: int, n: int, false_alarms: float) -> float:
     z = math.sqrt(2 * exponent)
     for _ in range(4):  # the Gaussian tail beyond z is at most exp(-z^2/2) / (z sqrt(2 pi))
         z = math.sqrt(max(2 * (exponent - math.log(z * math.sqrt(2 * math.pi))), 1.0))
-    v = GAUSSIAN_VARIANCE * math.log(2) ** 2 * (1 / m + 1 / n)
+    means = [1 / side for side in (m, n) if side > 1] or [1.0]  # entries of a vector have no scales of their own
+    v = GAUSSIAN_VARIANCE * math.log(2) ** 2 * math.fsum(means)
     square = (math.sqrt(1 + 4 * v * z * z) - 1) / (2 * v)
     return math.sqrt(square) * math.exp(v * square)
 

@@ -12,7 +12,9 @@ the mean of all; rows and columns that all reach it cannot be told apart, and co
 that about: half of all entries would have to be spikes.
 
 Means of few entries scatter. What of the scatter of the row means exceeds that of equal rows is taken for real, and the
-means are shrunk towards their common one by that share (Stein's estimate): rows of equal scale stay as they are.
+means are shrunk towards their common one by that share (Stein's estimate): rows of equal scale stay as they are. A row
+or column with a single entry that is not 0 has no scale of its own, and counts as one of the common size. So the
+entries of a vector are compared with each other.
 
 `entryclip.scales` has the more precise estimates for diagnostics, which take several passes.
 """
@@ -124,7 +126,7 @@ def scales_of_sums(sums: LogSums, variance: Array | float, ceiling: Array | floa
 def _shrunk(sums: Array, counts: Array, mean: Array, variance: Array | float, axis: int) -> Array:
     """Return how far each mean logarithm lies from the common one, as powers of two, shrunk by what is chance."""
     xp = namespace(sums)
-    used = counts > 0
+    used = counts > 1
     offset = xp.where(used, (sums / _at_least_one(counts) - mean) / ONE, xp.zeros_like(sums))
     number = cast(used, sums.dtype).sum(axis, keepdims=True)
     scatter = (offset * offset).sum(axis, keepdims=True) / _at_least_one(number - 1)

@@ -1,8 +1,12 @@
 """Divide a momentum by the running scales of its rows and columns, before Muon's matrix sign: x_ij / (s_i t_j).
 
 The entries of gradients look heavy-tailed because rows and columns differ in scale (docs/scales.md). A clip damps the
-entries of large rows, signal and all. This divides the scales out instead, so that the matrix sign sees rows and columns
-of one size. It goes where clips go, although nothing is clipped: the "threshold" is the scale of every entry.
+entries of large rows, signal and all. This divides the scales out instead, so that the matrix sign sees rows and
+columns of one size. It goes where clips go, although nothing is clipped: the "threshold" is the scale of every entry.
+So the laws of operators and rules in `entryclip.testing` are not for it, and `clip_report` leaves it out.
+
+A row whose gradient is 0 from some step on has a momentum that fades, and a scale that fades with it: their ratio would
+stay as it is, and the row would move on at full size. So a scale counts as at least `FLOOR` times the largest.
 """
 
 import math
@@ -16,6 +20,8 @@ from .clip import Clip
 from .dtensor import whole
 from .log_scales import log_scales
 from .thresholds import State, Step
+
+FLOOR = 2.0**-16  # of the largest scale of rows, or of columns; what lies below counts as this
 
 
 @dataclass(frozen=True)
@@ -57,10 +63,19 @@ class RunningScales:
         mean = {key: self.beta * old + (1 - self.beta) * cast(logs[key], old.dtype) for key, old in state.items()}
         after = {key: xp.where(usable, mean[key], old) for key, old in state.items()}
         weight = xp.where(after["weight"] > 0, after["weight"], math.inf)
-        return xp.exp((after["rows"] + after["columns"]) / weight), after
+        return xp.exp(_floored(after["rows"] / weight, -2) + _floored(after["columns"] / weight, -1)), after
 
     def __str__(self) -> str:
         return f"running scales, beta={self.beta:g}"
+
+
+def _floored(logs: Array, axis: int) -> Array:
+    """Return logarithms of scales, none further below the largest along `axis` than `FLOOR` allows."""
+    if 0 in logs.shape:
+        return logs
+    xp = namespace(logs)
+    largest = xp.amax(logs, axis, keepdims=True)
+    return xp.maximum(logs, largest + math.log(FLOOR))
 
 
 def divide(x: Array, scales: Any) -> Array:

@@ -237,6 +237,22 @@ def test_a_reading_says_what_the_noise_is_with_both_numbers():
     assert ": neither; standardised " in str(plain.readings[-1])
 
 
+@pytest.mark.parametrize("share", [0.0, 0.05])
+def test_many_large_entries_are_anomalous_though_none_dominates(share):
+    """One entry in 20 is 12 times larger: none carries sigma_1 alone, and a clip would gain much, as the probe says."""
+    model, g = nn.Linear(150, 200, bias=False), torch.Generator().manual_seed(0)
+    monitor = Monitor(model, every=10)
+    for _ in range(20):
+        large = torch.rand(200, 150, generator=g) < share
+        model.weight.grad = torch.where(large, 12.0, 1.0) * torch.randn(200, 150, generator=g)
+        monitor.step()
+    last = monitor.readings[-1]
+    assert not last.spiked
+    assert str(last.structure) == ("anomalous entries" if share else "neither")
+    assert last.gain > 3 if share else last.gain < 1.05
+    assert readings_of(lambda step, z: z).readings[-1].gain is None  # too few entries to tell
+
+
 def test_metrics_have_both_numbers():
     rows = torch.linspace(-1.5, 1.5, 30).exp()[:, None]
     monitor = readings_of(lambda step, z: rows * z)

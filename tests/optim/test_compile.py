@@ -43,7 +43,14 @@ def train(optimizer, params, step, numbers):
 @pytest.mark.filterwarnings("ignore")  # torch's own, of its profiler
 @pytest.mark.parametrize(
     ("name", "lr"),
-    [("adamw", 1e-2), ("adamw, running", torch.tensor(1e-2)), ("adamw, no clip", 1e-2), ("muon", 1e-2), ("muon, standardized", 1e-2), ("sgd", 1e-2)],
+    [
+        ("adamw", 1e-2),
+        ("adamw, running", torch.tensor(1e-2)),
+        ("adamw, no clip", 1e-2),
+        ("muon", 1e-2),
+        ("muon, standardized", 1e-2),
+        ("sgd", 1e-2),
+    ],
 )
 def test_one_graph_for_all_learning_rates(name, lr):
     (compiled, a), (plain, b) = twins(MAKERS[name], lr)

@@ -8,10 +8,13 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from ..auto_threshold import ENOUGH, NARROW, TIE
+from ..efficiency import best_threshold, sketch
+from ..operators import hard_clip, smooth_shrinkage
 from ..quantiles.quantile import quantile_abs
 from .matrices import NamedMatrix
 from .probe.standardized import DOMINANT, DetectedSpike, largest_entry
-from .probe.structure import NoiseStructure
+from .probe.structure import ANOMALOUS_GAIN, NoiseStructure
 from .variance_components import variance_components
 
 
@@ -29,6 +32,7 @@ class Reading(NamedTuple):
     batch: Any = None  # what `Monitor.step` was told of the batch
     place: tuple[int, ...] = ()  # the index in the parameter of the entry `standardized`
     structure: NoiseStructure = NoiseStructure.NEITHER  # anomalous entries, rows and columns, or neither
+    gain: float | None = None  # of the best clip of the standardised noise, as in the probe; None for a small matrix
 
     @property
     def spiked(self) -> bool:
@@ -68,10 +72,19 @@ def take_reading(
     unit = noise / top
     (raw, sigma), (own, _) = largest_entry(step, unit), largest_entry(step, standardized)
     scale = float(quantile_abs(unit, 0.5, nonzero=True)) / 0.6745
-    uneven = own.share <= DOMINANT and variance_components(unit).uneven
-    structure = NoiseStructure.of(anomalous=own.share > DOMINANT, uneven=uneven)
+    gain = _gain(standardized)
+    anomalous = own.share > DOMINANT or (gain is not None and gain > ANOMALOUS_GAIN)
+    structure = NoiseStructure.of(anomalous=anomalous, uneven=not anomalous and variance_components(unit).uneven)
     place = matrix.place((own.row, own.column), shape)
     size = 1 / scale
     return Reading(
-        step, matrix.name, sigma * float(top), raw.share, raw.row, raw.column, size, own, batch, place, structure
+        step, matrix.name, sigma * float(top), raw.share, raw.row, raw.column, size, own, batch, place, structure, gain
     )
+
+
+def _gain(standardized: Tensor) -> float | None:
+    """Return how much the best clip gains in one sample, (m, n); None where too few entries would make it chance."""
+    if min(standardized.shape) < NARROW or standardized.numel() < ENOUGH:
+        return None
+    counts = sketch(standardized)
+    return max(float(best_threshold(counts, operator, TIE).gain) for operator in (hard_clip, smooth_shrinkage))

@@ -37,6 +37,11 @@ class VarianceComponents(NamedTuple):
     columns_error: float
 
     @property
+    def is_determined(self) -> bool:
+        """Whether the variances of rows and columns can be told: not for zeros, nor for a single row or column."""
+        return self.rest > 0 and max(self.rows_error, self.columns_error) < math.inf
+
+    @property
     def uneven(self) -> bool:
         """Whether rows and columns differ in scale: the deviation of log(row * column) is above .25, beyond chance."""
         chance = _CHANCE * math.hypot(self.rows_error, self.columns_error)
@@ -79,9 +84,18 @@ def variance_components(x: Array) -> VarianceComponents:
 
 
 def mean_components(found: Sequence[VarianceComponents]) -> VarianceComponents:
-    """Return the mean of the estimates from independent matrices, with its standard errors."""
-    values = np.array(found)
-    errors = np.sqrt((values[:, 3:] ** 2).sum(0)) / len(found)
+    """Return the mean of the estimates from independent matrices, with its standard errors.
+
+    Matrices that tell nothing of rows and columns, as one with a single row that is not zero, are left out, unless all
+    are of that kind.
+
+    >>> rng = np.random.default_rng(0)
+    >>> found = [variance_components(rng.standard_normal((m, 30))) for m in (20, 1)]
+    >>> mean_components(found) == found[0], mean_components(found[1:]) == found[1]
+    (True, True)
+    """
+    values = np.array([each for each in found if each.is_determined] or found)
+    errors = np.sqrt((values[:, 3:] ** 2).sum(0)) / len(values)
     return VarianceComponents(*values[:, :3].mean(0).tolist(), *errors.tolist())
 
 

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from ..arrays import widen
+from ..clip import Clip
 from ..dtensor import whole
 from ..layout import PLAIN
+from ..standardize import RunningScales
 from ..thresholds import Step
 from .gradient_outliers import GradientOutlier, describe_place, gradient_outlier
 from .groups import STAGES, Group, ParameterState, layout_of, named, with_scalar_lr
@@ -86,7 +88,8 @@ def clip_report(optimizer: Any, top: int | None = 10, *, batch: Any = None) -> C
         ours = all(key in group for key in ("method", *STAGES))
         for name, p in named(group, number):
             state = optimizer.state.get(p, {})
-            rows += [_row(name, stage, x, state, group) for stage, x in (stage_inputs(p, state, group) if ours else ())]
+            inputs = stage_inputs(p, state, group) if ours else ()
+            rows += [_row(name, stage, x, state, group) for stage, x in inputs if _damps(group[stage])]
             found = None if p.grad is None else gradient_outlier(name, p.grad, layout_of(group) if ours else PLAIN)
             outliers += [] if found is None else [found._replace(batch=batch)]
     rows.sort(key=lambda row: -row.largest if not math.isnan(row.largest) else -math.inf)
@@ -99,6 +102,11 @@ def _unwrapped(optimizer: Any) -> Any:
     while hasattr(optimizer, "optimizer"):
         optimizer = optimizer.optimizer
     return optimizer
+
+
+def _damps(clip: Clip) -> bool:
+    """Tell whether a clip damps entries beyond a threshold; `standardized()` divides all of them by their scale."""
+    return not isinstance(clip.rule, RunningScales)
 
 
 def _row(name: str, stage: str, x: Tensor, state: ParameterState, group: Group) -> ClipRow:

@@ -15,7 +15,7 @@ G = torch.Generator().manual_seed(0)
 NOISE = Contamination(0.05, 1.0, Cauchy(1.0)).sample((10**5,), G)
 
 
-def advice(count, samples=31, *, noise=NOISE, place=None, tail=None, scale=2.0, raw_spikes=0, uneven=False):
+def advice(count, samples=31, *, noise=NOISE, place=None, tail=None, scale=2.0, raw_spikes=0, uneven=False, rank=64):
     spikes = [DetectedSpike(i, *(place or (i, 2 * i)), 0.9, 50.0) for i in range(count)]
     return recommend(
         spikes,
@@ -28,7 +28,7 @@ def advice(count, samples=31, *, noise=NOISE, place=None, tail=None, scale=2.0, 
         tail=tail,
         fit=fit(noise),
         bound=0.1,
-        rank=64,
+        rank=rank,
     )
 
 
@@ -56,6 +56,23 @@ def test_in_uneven_rows_and_columns_the_clip_is_one_that_standardizes():
     assert "rows and columns differ in scale, so that one threshold for all entries would touch" in uneven.reason
     assert "auto() divides by the scales first" in uneven.reason
     assert advice(2, uneven=True).clip == ec.auto()  # also as a precaution
+
+
+def test_a_narrow_matrix_is_promised_no_gain():
+    """`auto()` only bounds single entries of a matrix with a side below 32, so the gain of a clip is not its."""
+    wide, narrow = advice(20, uneven=True), advice(20, uneven=True, rank=3)
+    assert wide.gain > 1
+    assert narrow.clip == ec.auto()
+    assert narrow.gain is None
+    assert "with a side of 3 it bounds the very largest entries and does no more" in narrow.reason
+
+
+def test_many_large_entries_without_a_spike_are_named():
+    """No entry dominates, so no clip is advised; the words say what "anomalous entries" is then about."""
+    found = advice(0)
+    assert (found.verdict, found.structure, found.clip) == ("no spikes", "anomalous entries", None)
+    assert "many entries are too large for Gaussian ones" in found.reason
+    assert "many entries" not in advice(0, noise=torch.randn(10**5, generator=G)).reason
 
 
 def test_few_samples_are_never_sure():

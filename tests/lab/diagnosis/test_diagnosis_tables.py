@@ -47,3 +47,11 @@ def test_the_figure_rests_on_the_standardized_noise_and_draws_rows_of_earlier_ve
     assert bars[0].get_width() == 0
     old = [{key: value for key, value in row.items() if not key.startswith("standardized_")} for row in rows]
     assert [bar.get_width() for bar in figures(old)["noise"].axes[2].patches] == [row["spiked"] for row in rows]
+
+
+def test_rows_from_before_the_standardized_spikes_are_drawn_and_listed(report):
+    """They have a standardised R-hat, but neither those spikes nor fits side by side."""
+    keys = ("standardized_spikes", "alpha_gamma_in_scales")
+    old = [{key: value for key, value in row.items() if key not in keys} for row in report.rows()]
+    assert [bar.get_width() for bar in figures(old)["noise"].axes[2].patches] == [row["spiked"] for row in old]
+    assert not any(caption.startswith("As it is, and") for caption in tables(report, old))

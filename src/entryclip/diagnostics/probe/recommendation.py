@@ -21,6 +21,7 @@ from enum import StrEnum
 
 from scipy import stats
 
+from ...auto_threshold import NARROW
 from ...clip import Clip, auto, hard, smooth
 from ...noise import Cauchy, Contamination
 from ...noise.fit import Fit
@@ -30,15 +31,15 @@ from ..localization import Localization
 from ..tails import TailIndex, TailVerdict
 from .efficiency import ClipEfficiency, best_clip
 from .standardized import DetectedSpike
-from .structure import NoiseStructure
+from .structure import ANOMALOUS_GAIN, NoiseStructure
 
 _OFTEN = 0.1  # the share of samples above which, with 95 % confidence, spikes are no accident
-_WORTH = 1.25  # the efficiency of the best clip from which on the standardised entries are called anomalous
 _SURE = 0.01  # p-value of R-hat along the first direction
 _UNEVEN = (
     "rows and columns differ in scale, so that one threshold for all entries would touch ordinary ones in large rows "
     "and miss anomalous ones in small rows: auto() divides by the scales first"
 )
+_GUARDED = "with a side of {rank} it bounds the very largest entries and does no more"
 
 
 class Verdict(StrEnum):
@@ -121,10 +122,11 @@ def recommend(
     """
     share = f"one entry carries more than half of sigma_1 in {len(spikes)} of {samples} samples"
     best = best_clip(histogram)
-    structure = NoiseStructure.of(anomalous=bool(spikes) or best.factor > _WORTH, uneven=uneven)
+    structure = NoiseStructure.of(anomalous=bool(spikes) or best.factor > ANOMALOUS_GAIN, uneven=uneven)
     if not spikes:
         share = share.replace(" 0 of", " none of")
         share += f", and in {raw_spikes} where rows and columns keep their scales" if raw_spikes else ""
+        share += f"; but {_many(best.factor)}" if structure is NoiseStructure.ENTRIES else ""
         return Recommendation(Verdict.NO_SPIKES, _confidence_of_none(samples), share, structure)
     where = Counter((spike.row, spike.column) for spike in spikes)
     place, times = where.most_common(1)[0]
@@ -136,7 +138,10 @@ def recommend(
     verdict = Verdict.RARE_SPIKES if sure == Confidence.UNSURE else Verdict.SPIKES
     reason = f"{share}; {_stage_reason(stage, tail)}"
     if uneven:
-        return Recommendation(verdict, sure, f"{reason}; {_UNEVEN}", structure, auto(), stage, gain=best.factor)
+        guarded = 1 < rank < NARROW
+        reason = f"{reason}; {_UNEVEN}" + (f"; {_GUARDED.format(rank=rank)}" if guarded else "")
+        gain = None if guarded else best.factor
+        return Recommendation(verdict, sure, reason, structure, auto(), stage, gain=gain)
     return Recommendation(
         verdict,
         sure,
@@ -149,6 +154,11 @@ def recommend(
         _theory(best, fit, scale, bound, rank),
         best.factor,
     )
+
+
+def _many(gain: float) -> str:
+    """Say what it means that a clip would gain much though no entry dominates."""
+    return f"many entries are too large for Gaussian ones; a clip would be worth {gain:.3g} times the batch: try auto()"
 
 
 def _confidence(spikes: int, samples: int, localized: Localization | None) -> Confidence:

@@ -2,6 +2,8 @@
 
 from enum import StrEnum
 
+ANOMALOUS_GAIN = 1.25  # of the best clip of the standardised entries, from which on these are called anomalous
+
 
 class NoiseStructure(StrEnum):
     """What makes the entries of the noise differ in size, beyond Gaussian noise."""

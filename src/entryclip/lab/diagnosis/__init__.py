@@ -100,7 +100,7 @@ def _side_by_side(rows: Sequence[Row]) -> list[Row]:
     """The numbers that scales of rows and columns change, raw and standardised; none for rows of earlier versions."""
     found = []
     for row in rows:
-        if row.get("log_rest") is not None:
+        if row.get("log_rest") is not None and all(key in row for _, *keys in _SIDES for key in keys):
             sides = {
                 f"{name}, {kind}": row[key] for name, *keys in _SIDES for kind, key in zip(_KINDS, keys, strict=True)
             }

@@ -50,7 +50,8 @@ def figures(rows: Sequence[Row]) -> "Mapping[str, Figure]":
 def _draw_matrix(axes: "Sequence[Axes]", y: int, row: Row) -> None:
     """One matrix at the height `y`: R-hat along the first direction, along the others, and the share of spikes."""
     first, others, shares = axes
-    own = "standardized_" if row.get("standardized_r_hat") else ""  # rows of earlier versions have the raw noise alone
+    is_whole = row.get("standardized_r_hat") and "standardized_spikes" in row  # rows of earlier versions are not
+    own = "standardized_" if is_whole else ""
     for axis in (first, others):
         ends = [row[f"{own}low"][0], row[f"{own}high"][0]]
         axis.plot(ends, [y, y], color="#cccccc", lw=5, solid_capstyle="butt", zorder=1)

@@ -57,7 +57,7 @@ def _offsets(sums, zeros, lines, length, across, mean):
     ok = lines < length
     counts = tl.where(ok, across - tl.load(zeros + lines, ok, 0), 0).to(tl.float64)
     each = tl.load(sums + lines, ok, 0).to(tl.float64) / tl.maximum(counts, 1.0)
-    return tl.where(counts > 0, (each - mean) / ONE, 0.0), counts
+    return tl.where(counts > 1, (each - mean) / ONE, 0.0), counts
 
 
 @triton.jit
@@ -75,8 +75,8 @@ def _write_scales(
     for k in range(0, length, BLOCK):
         offset, counts = _offsets(sums, zeros, k + tl.arange(0, BLOCK), length, across, mean)
         scatter += offset * offset
-        chance += tl.where(counts > 0, 1 / tl.maximum(counts, 1.0), 0.0)
-        number += tl.where(counts > 0, 1, 0)
+        chance += tl.where(counts > 1, 1 / tl.maximum(counts, 1.0), 0.0)
+        number += tl.where(counts > 1, 1, 0)
     used = tl.sum(number, 0).to(tl.float64)
     spread = tl.sum(scatter, 0) / tl.maximum(used - 1, 1.0)
     by_chance = variance.to(tl.float64) * tl.sum(chance, 0) / tl.maximum(used, 1.0)
@@ -182,7 +182,8 @@ def decide(
     gain, threshold, slope, total = _best_threshold(
         own, new, tl.sum(old, 0) == 0, guard, slopes, powers, sizes, thresholds, candidates, CHUNK
     )
-    acts = (gain > margin) & (total >= ENOUGH) & (tl.minimum(rows, columns) >= NARROW)
+    side = tl.minimum(rows, columns)
+    acts = (gain > margin) & (total >= ENOUGH) & ((side >= NARROW) | (side == 1))
     decision = decisions + matrix * DECISION_COLUMNS
     tl.store(decision + CLIPS, tl.where(acts, 1.0, 0.0))
     tl.store(decision + THRESHOLD, tl.where(acts, threshold, guard))

@@ -1,7 +1,8 @@
-"""What a clip does to the loss on frequent and on rare tokens: paired differences at each method's best cell, by band.
+"""The loss on frequent and on rare tokens: each method less the one without a clip, at their best cells, by band.
 
 The paper takes the heavy tails of gradients for the work of rare expressions. If clips help there, then the difference
-from the method without a clip is to grow from frequent to rare tokens.
+from the method without a clip is to grow from frequent to rare tokens. Methods that are no clips show what such a
+difference is without one.
 """
 
 from collections.abc import Sequence

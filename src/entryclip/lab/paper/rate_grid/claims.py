@@ -27,7 +27,7 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
 
 
 def _of_rare_tokens(rows: Sequence[Row], arms: Sequence[Arm]) -> list[PairedClaim]:
-    """The paper's conjecture: a clip gains where tokens are rare."""
+    """The paper conjectures that a clip gains where tokens are rare; the same is asked of methods that are no clips."""
     return [
         PairedClaim(
             f"{arm_name(rare.arm, arms)} gains more on tokens with {rare.band} occurrences per million "
