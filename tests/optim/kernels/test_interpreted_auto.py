@@ -120,7 +120,7 @@ def test_a_clip_acts_from_the_gain_that_is_asked_for():
 
 def test_a_narrow_matrix_is_guarded_only():
     """Its gain is as large as that of the same entries in a square, where the clip acts."""
-    for shape, acts in (((20, 320), False), ((80, 80), True)):
+    for shape, acts in (((20, 320), False), ((80, 80), True), ((1, 6400), True)):  # a single row is a vector
         _, optimizer = compare([shape], 4, **GRAD)
         assert bool(optimizer._fused[0]._scaled._decisions[0, 0]) is acts
 
