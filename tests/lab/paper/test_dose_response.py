@@ -148,7 +148,7 @@ def test_without_corruption_there_is_nothing_to_pay_for():
     keeps_up, pays = STUDY.claims(made(EXAMPLE))
     assert keeps_up.holds
     assert pays.holds
-    assert "AdamW, auto (gradient) -2.166 at 0.01 (p = 0.023); Holm over 2 such tests" in pays.measured
+    assert "AdamW, auto (gradient) -2.166 at 0.01 (p = 0.023); of each the dose with the least p, Holm over all 2 such tests" in pays.measured
 
 
 def test_whether_it_pays_is_corrected_for_the_number_of_tests():
@@ -156,7 +156,7 @@ def test_whether_it_pays_is_corrected_for_the_number_of_tests():
     more = {1e-5: [3.0, 3.1, 3.2], 1e-6: [3.0, 3.1, 3.2], 1e-7: [3.0, 3.1, 3.2]}
     many = {method: {**by_dose, **more} for method, by_dose in EXAMPLE.items()}
     _, pays = STUDY.claims(made(many))
-    assert "Holm over 5 such tests" in pays.measured
+    assert "Holm over all 5 such tests" in pays.measured
     assert not pays.holds
 
 

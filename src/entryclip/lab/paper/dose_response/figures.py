@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CAPTIONS = {
-    "dose_response": "What corruption costs: final validation loss less the mean of the runs without a clip and "
+    "dose_response": "What corruption costs: final validation loss less that of the same seed's run without a clip and "
     "without corruption (the line at 0), against the dose, the share of the hidden matrices' gradient entries that is "
     "corrupted in every step (mean over seeds, bars from least to most). The scale is linear up to .03 nats and "
     "logarithmic beyond. All methods train at the learning rate that is best without a clip. Runs that diverged, or "
@@ -37,19 +37,19 @@ def figures(rows: Sequence[Row]) -> dict[str, "Figure"]:
 
 
 def _draw(axis: "Axes", panel: Panel, labelled: bool) -> None:
-    count, clean = len(panel.losses), panel.mean(panel.baseline, panel.doses[0])
+    count, clean = len(panel.losses), panel.losses[panel.baseline][panel.doses[0]]
     for i, (method, losses) in enumerate(panel.losses.items()):
         look, shift = METHOD_LOOKS[method], 0.3 * (i / max(count - 1, 1) - 0.5)  # side by side, so that bars show
         places = [place + shift for place in range(len(panel.doses))]
         width = 2.2 if method in AUTO else 1.3
         axis.plot(
-            *(places, [panel.mean(method, dose) - clean for dose in panel.doses]),
+            *(places, [(losses[dose] - clean).mean() for dose in panel.doses]),
             **(look | {"lw": width, "marker": "o", "ms": 3, "label": METHOD_NAMES[method]}),
         )
-        low, high = ([f(losses[dose]) - clean for dose in panel.doses] for f in (min, max))
+        low, high = ([f(losses[dose] - clean) for dose in panel.doses] for f in (min, max))
         axis.vlines(places, low, high, color=look["color"], lw=0.8)
     if any(lost for by_dose in panel.lost.values() for lost in by_dose.values()):
-        axis.axhline(panel.still - clean, color=BAND, lw=1)
+        axis.axhline(panel.still - clean.mean(), color=BAND, lw=1)
     axis.axhline(0, color=BAND, lw=1)
     axis.set_yscale("symlog", linthresh=_LINEAR)
     axis.set_yticks(_TICKS, [f"{tick:+g}" if tick else "0" for tick in _TICKS])
