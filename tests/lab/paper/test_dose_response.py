@@ -148,7 +148,8 @@ def test_without_corruption_there_is_nothing_to_pay_for():
     keeps_up, pays = STUDY.claims(made(EXAMPLE))
     assert keeps_up.holds
     assert pays.holds
-    assert "AdamW, auto (gradient) -2.166 at 0.01 (p = 0.023); of each the dose with the least p, Holm over all 2 such tests" in pays.measured
+    assert pays.measured.startswith("AdamW, auto (gradient) -2.166 at 0.01 (p = 0.023); of each the dose with")
+    assert pays.measured.endswith("Holm over all 2 such tests")
 
 
 def test_whether_it_pays_is_corrected_for_the_number_of_tests():
