@@ -29,7 +29,7 @@ from entryclip.lab.paper.spike.study import SpikeConfig
 ROOT = Path(__file__).parent.parent
 CLEAN = "clean text"
 # Grids of learning rates, by their folder under results/: every method at its own best, on seeds that chose nothing.
-GRIDS: Mapping[str, str] = {"rate-grid-muon": CLEAN}
+GRIDS: Mapping[str, str] = {"rate-grid-muon": CLEAN, "rate-grid-adamw": CLEAN}
 DOSES = {"bits": 1e-4, "cauchy": 1e-2}  # of each corruption the dose that the page shows; docs/auto.md has them all
 _NOTHING = 1e-3  # nats, below which an effect is of no use to anyone, however certain it is
 

@@ -160,6 +160,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "controls": lambda results: listed(controls(results)),
     "does_it_help": lambda results: listed(listed_answers(answers(results))),
     "does_it_help_short": lambda results: listed(listed_answers(most_important(answers(results)))),
+    "rate_grid_adamw": lambda results: listed(grid_lines(load_rows(results / "rate-grid-adamw" / "rate-grid"))),
     "rate_grid_muon": lambda results: listed(grid_lines(load_rows(results / "rate-grid-muon" / "rate-grid"))),
     "spike": lambda results: listed(
         [line for table in SPIKE.tables(load_rows(results / "spike")).values() for line in table]
