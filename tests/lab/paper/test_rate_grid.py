@@ -291,3 +291,14 @@ def test_a_line_joins_means_over_the_same_seeds():
     line, reported, *_ = STUDY.figures(rows)["rate_grid"].axes[0].lines
     assert list(line.get_ydata()) == [3.0, 2.9]
     assert list(reported.get_ydata()) == [2.0]
+
+
+def test_bands_of_a_few_tokens_are_not_drawn_beside_large_ones():
+    rows = []
+    for seed in (3, 4):
+        for method, level, loss in (("adamw", None, 1.0), ("post-smooth", 0.99, 1.1)):
+            made = run(method, 0.1, seed, 3.0, level=level, bands=[loss] * 5)
+            made["band_tokens"] = [9000, 5000, 1000, 46, 1]
+            rows += [made, run(method, 0.1, 1, 3.0, level=level, stage="tuning")]
+    (axis,) = STUDY.figures(rows)["bands"].axes
+    assert [label.get_text() for label in axis.get_xticklabels()] == ["over 1000", "100 to 1000", "10 to 100"]

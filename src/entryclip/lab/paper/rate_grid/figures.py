@@ -10,7 +10,7 @@ from ...engine.study import Row
 from ..intervals import student_interval
 from ..lm_methods import METHOD_LOOKS, METHOD_NAMES
 from ..palette import BLUE, GREEN, INK, OLIVE, ORANGE, RED
-from .bands import BandDifferences, band_differences
+from .bands import LEAST_TOKENS, BandDifferences, band_differences
 from .comparison import Arm, Grid, arm_name, baseline_name
 from .study import Cell, Stage
 
@@ -24,7 +24,8 @@ CAPTIONS = {
     "are of seeds that had no part in the choice of the best, hollow ones of the tuning's; a line joins means over "
     "the same seeds. Rings: the best of each method by the tuning's seeds. Dashed: with warm-up.",
     "bands": "The validation loss less that without a clip, each at its best, on the tokens that occur so many times "
-    "per million in the training text: means over the reported seeds, with 95 % intervals.",
+    "per million in the training text: means over the reported seeds, with 95 % intervals. Bands with fewer than 1000 "
+    "tokens of the validation text are left out, unless all are so small.",
 }
 _MARKS = "osD^vP"
 _SPARE = (RED, BLUE, GREEN, ORANGE, OLIVE)  # of methods that have no colour of their own
@@ -66,6 +67,7 @@ def _draw_grid(rows: Sequence[Row]) -> "Figure":
 def _draw_bands(found: Sequence[BandDifferences]) -> "Figure":
     from ...engine.figures import panels
 
+    found = [each for each in found if each.tokens >= LEAST_TOKENS] or found
     families = list(dict.fromkeys(each.baseline for each in found))
     figure, axes = panels(len(families), width=5.2, height=3.6)
     for baseline, axis in zip(families, axes, strict=True):
