@@ -25,6 +25,7 @@ def prepare(
     /,
     out: Folder = Path("data"),
     tokenizer: str = "bpe:4096",
+    tokenizer_of: OptionalFolder = None,
     val_every: int = 50,
     shard_tokens: int = 100_000_000,
     held_out: HeldOut = (),
@@ -39,6 +40,7 @@ def prepare(
             of Python's standard library
         out: the folder for the shards and their manifest
         tokenizer: gpt2, bpe:N (trained on the text) or bytes
+        tokenizer_of: a folder of shards whose tokenizer to use instead: to fine-tune a model that was trained on these
         val_every: one document of so many is for validation; not used with --held-out
         shard_tokens: tokens per shard
         held_out: texts or folders for validation alone, in place of every N-th document; may be given several times
@@ -48,7 +50,14 @@ def prepare(
 
     sized = partial(run, val_every=val_every, shard_tokens=shard_tokens)
     with _progress() as progress:
-        manifest = sized(files, out, tokenizer=tokenizer, held_out=held_out, gpt2_files=gpt2_files, progress=progress)
+        manifest = sized(
+            *(files, out),
+            tokenizer=tokenizer,
+            tokenizer_of=tokenizer_of,
+            held_out=held_out,
+            gpt2_files=gpt2_files,
+            progress=progress,
+        )
     return _summarize(out, manifest)
 
 

@@ -85,6 +85,7 @@ def train(
     save_every: Annotated[int, arg(metavar="N")] = 100,
     keep: Annotated[int, arg(metavar="N")] = 2,
     start_from: OptionalFolder = None,
+    weights_from: OptionalFolder = None,
     strategy: Annotated[str, arg(metavar="{ddp,fsdp}")] = "ddp",
     timeout: Annotated[float, arg(metavar="SECONDS")] = 600,
     tensorboard: bool = False,
@@ -101,7 +102,9 @@ def train(
         out: the folder for rows, the figure and checkpoints
         save_every: steps between checkpoints; 0: only at the end
         keep: number of checkpoints to keep; 0: all
-        start_from: a checkpoint, or the --out of another run: start from its weights, but with these settings
+        start_from: a checkpoint, or the --out of another run: go on from its step, weights and moments, but with these
+            settings
+        weights_from: a checkpoint, or the --out of another run: begin with its weights alone, as in fine-tuning
         strategy: under torchrun: ddp, or fsdp to shard the model over the processes
         timeout: seconds after which a process gives up waiting for one that is gone
         tensorboard: also write scalars to the folder tensorboard in --out
@@ -117,7 +120,8 @@ def train(
     folder = data or _default_data(settings)
     with connected_processes(strategy, timeout=timeout) as processes, _one_at_a_time(out, processes.rank):
         print_line = say if processes.rank == 0 else lambda _: None
-        make_run = partial(Run, save_every=save_every, keep=keep, stale=stale, start_from=start_from)
+        make_run = partial(Run, save_every=save_every, keep=keep, stale=stale)
+        make_run = partial(make_run, start_from=start_from, weights_from=weights_from)
         run = make_run(settings, folder, out, processes=processes, say=print_line)
         print_line(_model_in_words(run))
         return _advance(run, out, tensorboard=tensorboard)

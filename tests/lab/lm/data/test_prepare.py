@@ -63,6 +63,27 @@ def test_bpe_is_trained_on_the_training_documents_and_kept(tmp_path, source):
     assert contents(tmp_path / "other")["tokenizer.json"] == contents(tmp_path / "out")["tokenizer.json"]
 
 
+def test_the_tokenizer_of_other_shards(tmp_path, source):
+    """Shards for fine-tuning: other text, in the tokens of the shards that a model was trained on."""
+    first = prepare([source], tmp_path / "first", tokenizer="bpe:300", val_every=10)
+    (tmp_path / "other.txt").write_text("the dog sat on the log")
+    (tmp_path / "more.txt").write_text("and so on")
+    texts = [tmp_path / "more.txt", tmp_path / "other.txt"]
+    found = prepare(texts, tmp_path / "second", tokenizer_of=tmp_path / "first", val_every=2)
+    assert found["request"]["tokenizer"] == "bpe:300"
+    assert found["tokenizer_sha256"] == first["tokenizer_sha256"]
+    tokenizer = bpe_tokenizer((tmp_path / "first" / "tokenizer.json").read_text())
+    tokens = Tokens.open(tmp_path / "second", "train", vocabulary=300)
+    assert tokenizer.decode(tokens.read(1, len(tokens)).tolist()) == "the dog sat on the log"
+    assert prepare(texts, tmp_path / "second", tokenizer_of=tmp_path / "first", val_every=2) == found
+    with pytest.raises(ValueError, match="was prepared with tokenizer_sha256 "):
+        prepare(texts, tmp_path / "second", tokenizer="bpe:300", val_every=2)
+    assert prepare(texts, tmp_path / "bytes", tokenizer="bytes", val_every=2)["tokenizer_sha256"] is None
+    again = prepare(texts, tmp_path / "third", tokenizer_of=tmp_path / "bytes", val_every=2)
+    assert contents(tmp_path / "third") == contents(tmp_path / "bytes")
+    assert again["vocabulary"] == 257
+
+
 def test_the_manifest_holds_the_hashes(tmp_path, source):
     manifest = prepare([source], tmp_path / "out", tokenizer="bytes", shard_tokens=1000)
     assert load_manifest(tmp_path / "out") == manifest

@@ -12,6 +12,7 @@ from processes import on_processes
 
 from entryclip.cli import main
 from entryclip.lab.engine.files import alone
+from entryclip.lab.lm.data.prepare import prepare
 from entryclip.lab.lm.train.distributed import Processes
 from entryclip.lab.lm.train.divergence import Diverged
 from entryclip.lab.lm.train.run import Run
@@ -105,8 +106,6 @@ def test_another_run_in_the_same_folder_is_refused(shards, tmp_path, changes, wo
 
 
 def test_other_data_and_other_code_are_refused(shards, tmp_path, monkeypatch):
-    from entryclip.lab.lm.data.prepare import prepare
-
     Run(settings(), shards, tmp_path / "run").advance()
     (tmp_path / "other.txt").write_text("something else " * 400)
     (tmp_path / "more.txt").write_text("something else " * 400)
@@ -170,6 +169,49 @@ def test_what_a_branch_cannot_be(shards, tmp_path, changes, words):
     Run(settings(method="adamw"), shards, tmp_path).advance()
     with pytest.raises(ValueError, match=words):
         Run(settings(**{"method": "adamw", **changes}), shards, start_from=tmp_path)
+
+
+def test_a_new_run_with_the_weights_of_another(shards, tmp_path):
+    """Fine-tuning: nothing but the weights is taken, and the attention window is that of the end."""
+    first = Run(settings(method="adamw"), shards, tmp_path / "first")
+    first.advance()
+    tuned = Run(settings(method="muon", seed=5, steps=6), shards, tmp_path / "tuned", weights_from=tmp_path / "first")
+    assert all(torch.equal(p, weights(first)[name]) for name, p in weights(tuned).items())
+    assert (tuned.trainer.done, tuned.rows, len(tuned.trainer.optimizer.state)) == (0, [], 0)
+    assert tuned.trainer.window == first.trainer.window > Trainer(settings(), shards).window
+    expected = Run(settings(method="muon", seed=5, steps=6), shards, weights_from=tmp_path / "first").advance()
+    tuned.save_every = 2
+    with pytest.raises(Cut):
+        tuned.advance(cut_at(5))
+    again = Run(settings(method="muon", seed=5, steps=6), shards, tmp_path / "tuned", weights_from=tmp_path / "first")
+    assert again.trainer.done == 4
+    assert again.advance() == expected
+    with pytest.raises(ValueError, match="was begun with weights_from = "):
+        Run(settings(method="muon", seed=5, steps=6), shards, tmp_path / "tuned")
+
+
+def test_weights_that_cannot_be_taken(shards, tmp_path):
+    Run(settings(method="adamw", steps=4), shards, tmp_path / "run").advance()
+    with pytest.raises(ValueError, match="is of another model"):
+        Run(settings(model="small"), shards, weights_from=tmp_path / "run")
+    with pytest.raises(ValueError, match="not both"):
+        Run(settings(), shards, start_from=tmp_path / "run", weights_from=tmp_path / "run")
+    with pytest.raises(FileNotFoundError, match="no checkpoint in"):
+        Run(settings(), shards, weights_from=tmp_path)
+
+
+def test_weights_know_one_tokenizer(tmp_path):
+    """Two trained tokenizers of one size look alike to the model, and mean different things."""
+    for name, word in (("one", "alpha beta "), ("two", "gamma delta ")):
+        text = [json.dumps({"text": f"{i} {word * 40}"}) for i in range(40)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(text))
+    prepare([tmp_path / "one.jsonl"], tmp_path / "data1", tokenizer="bpe:264", val_every=2)
+    prepare([tmp_path / "two.jsonl"], tmp_path / "data2", tokenizer="bpe:264", val_every=2)
+    prepare([tmp_path / "two.jsonl"], tmp_path / "data3", tokenizer_of=tmp_path / "data1", val_every=2)
+    Run(settings(steps=1), tmp_path / "data1", tmp_path / "run").advance()
+    with pytest.raises(ValueError, match=r"another tokenizer .* prepare --tokenizer-of"):
+        Run(settings(steps=1), tmp_path / "data2", weights_from=tmp_path / "run")
+    Run(settings(steps=1), tmp_path / "data3", weights_from=tmp_path / "run").advance()
 
 
 def command(shards, out, *more):

@@ -16,6 +16,7 @@ from .manifest import DataProgress, Manifest, ShardRecord, Split, check_hash, sa
 from .shards import write_shard
 from .tokenizer import Tokenizer, bpe_tokenizer, bytes_tokenizer, gpt2_tokenizer, parse_name, train_bpe
 
+TOKENIZER = "tokenizer.json"
 Pieces = list[NDArray[np.uint16]]
 _CHUNK = 2**22  # characters that are encoded at once, on all cores
 _TRAINING_TEXT = 2**28  # characters that a tokenizer is trained on at most
@@ -41,7 +42,7 @@ class ShardEncoder:
             return bytes_tokenizer()
         if kind == "gpt2":
             return gpt2_tokenizer(gpt2_files)
-        path, digest = self.out / "tokenizer.json", self.manifest["tokenizer_sha256"]
+        path, digest = self.out / TOKENIZER, self.manifest["tokenizer_sha256"]
         if digest is None:
             text = train_bpe(size, self._training_text())
             write_text(path, text)
@@ -49,6 +50,16 @@ class ShardEncoder:
             self._save()
         check_hash(path, digest)
         return bpe_tokenizer(path.read_text(encoding="utf-8"))
+
+    def take_tokenizer(self, folder: Path) -> None:
+        """Use the tokenizer that was trained for the shards of another folder; one that is not trained has no file."""
+        digest = self.manifest["request"].get("tokenizer_sha256")
+        if digest is None or self.manifest["tokenizer_sha256"] is not None:
+            return
+        check_hash(folder / TOKENIZER, digest)
+        write_text(self.out / TOKENIZER, (folder / TOKENIZER).read_text(encoding="utf-8"))
+        self.manifest["tokenizer_sha256"] = digest
+        self._save()
 
     def encode(self, tokenizer: Tokenizer) -> None:
         """Write all missing shards of both splits and mark the folder as complete."""

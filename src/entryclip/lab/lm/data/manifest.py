@@ -57,6 +57,7 @@ _REQUEST = fields(
         "shard_tokens": whole(1, 2**31 - 1),
         "val_every": whole(2),
         "held_out": whole(1),
+        "tokenizer_sha256": sha256(),
         "dataset": text(),
         "revision": optional(text(COMMIT, "a commit, 40 hexadecimal digits")),
     },
@@ -101,6 +102,7 @@ class DataRequest(TypedDict):
     shard_tokens: NotRequired[int]  # these three: of `prepare`
     val_every: NotRequired[int]  # either this one
     held_out: NotRequired[int]  # or this one: so many of the sources, the first ones, are for validation
+    tokenizer_sha256: NotRequired[str]  # of a tokenizer that was trained for other data
     dataset: NotRequired[str]  # these two: of `fineweb`
     revision: NotRequired[str | None]
     sources: list[SourceRecord]
@@ -169,6 +171,22 @@ def content_hash(out: Path) -> str:
     """Compute a hash of the names and SHA-256 of all shards, which tells the data of a folder from other data."""
     shards = [[shard["name"], shard["sha256"]] for shard in read_manifest(out)["shards"]]
     return checksum(shards)[:16]
+
+
+def check_same_tokenizer(before: Path, now: Path) -> None:
+    """Refuse data whose tokens have another meaning than those of the data that a model was trained on before.
+
+    Where one of the folders is gone, or has no manifest, there is nothing to compare.
+    """
+    if not all((folder / "manifest.json").is_file() for folder in (before, now)):
+        return
+    theirs, ours = (read_manifest(folder) for folder in (before, now))
+    names = theirs["request"]["tokenizer"], ours["request"]["tokenizer"]
+    if names[0] != names[1] or theirs["tokenizer_sha256"] != ours["tokenizer_sha256"]:
+        raise ValueError(
+            f"{now} has another tokenizer ({names[1]}) than {before} ({names[0]}), which these weights know: "
+            f"`entryclip data prepare --tokenizer-of {before}`"
+        )
 
 
 def recorded_lengths(out: Path, split: Split) -> dict[str, int]:

@@ -28,6 +28,7 @@ def prepare(
     out: Path,
     *,
     tokenizer: str = "bpe:4096",
+    tokenizer_of: Path | None = None,
     shard_tokens: int = 100_000_000,
     val_every: int = 50,
     held_out: Sequence[Path] = (),
@@ -38,6 +39,7 @@ def prepare(
 
     inputs          files and folders of text; none: the source of Python's standard library
     tokenizer       gpt2, bpe:N (trained on the training documents, kept as `tokenizer.json`) or bytes
+    tokenizer_of    a folder of shards whose tokenizer is used, in place of `tokenizer`: for a model trained on these
     shard_tokens    tokens per shard; the last shard of a split may have fewer
     val_every       every val_every-th document is for validation, beginning with the first
     held_out        files and folders of text for validation alone; val_every is not used then
@@ -50,6 +52,8 @@ def prepare(
     >>> [(shard["name"], shard["tokens"]) for shard in manifest["shards"]]
     [('val_000000.bin', 11), ('train_000001.bin', 9)]
     """
+    borrowed = None if tokenizer_of is None else read_manifest(tokenizer_of)
+    tokenizer = tokenizer if borrowed is None else borrowed["request"]["tokenizer"]
     parse_name(tokenizer)
     _check_sizes(shard_tokens, val_every)
     validation = find_sources(held_out) if held_out else []
@@ -62,9 +66,13 @@ def prepare(
             "sources": _source_records(sources, progress),
         }
         request |= {"held_out": len(validation)} if held_out else {"val_every": val_every}
+        if borrowed is not None and (digest := borrowed["tokenizer_sha256"]) is not None:
+            request["tokenizer_sha256"] = digest
         manifest = _open_manifest(out, request)
         if not manifest["complete"]:
             encoder = ShardEncoder(out, sources, manifest, progress)
+            if tokenizer_of is not None:
+                encoder.take_tokenizer(tokenizer_of)
             encoder.encode(encoder.load_tokenizer(gpt2_files))
     return manifest
 

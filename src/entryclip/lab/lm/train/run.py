@@ -13,6 +13,7 @@ from pathlib import Path
 from ...engine.files import write_json, write_text
 from ...engine.provenance import versions
 from ...engine.source_hash import code_hash
+from ..data.manifest import check_same_tokenizer
 from . import checkpoint, training_methods
 from .checkpoint import Checkpoint
 from .distributed import Processes
@@ -36,6 +37,8 @@ class Run:
     stale       whether to continue from a checkpoint of other code or package versions: refuse or keep
     start_from  a checkpoint of another run, or its folder: start at its step with its weights, moments and the batches
                 that follow, but with these settings
+    weights_from a checkpoint of another run, or its folder: begin a new run, on these data, with its weights alone and
+                the attention window of its end, as in fine-tuning
     say         is told, in one line each, where the run continues and which checkpoints are damaged
     """
 
@@ -50,6 +53,7 @@ class Run:
         keep: int = 2,
         stale: str = "refuse",
         start_from: Path | None = None,
+        weights_from: Path | None = None,
         say: Callable[[str], object] = lambda _: None,
     ) -> None:
         if save_every < 0 or keep < 0:
@@ -57,8 +61,12 @@ class Run:
         if stale not in STALE:
             raise ValueError(f"stale must be one of {', '.join(STALE)}, got {stale!r}")
         self.settings, self.out, self.save_every, self.keep, self.stale = settings, out, save_every, keep, stale
+        if start_from is not None and weights_from is not None:
+            raise ValueError(f"give start_from ({start_from}) or weights_from ({weights_from}), not both")
         self._origin = None if start_from is None else str(start_from)
+        self._weights_origin = None if weights_from is None else str(weights_from)
         self.trainer, self._data = Trainer(settings, data, processes), str(data)
+        self.trainer.window_is_full = weights_from is not None
         self.rows: list[EvaluationRow] = []
         self.times: list[float] = []  # seconds up to each row; not in the rows, which are the same on every machine
         self._losses: list[float] = []  # since the last row
@@ -67,6 +75,8 @@ class Run:
         if start_from is not None and not resumed:
             self._branch(start_from)
             say(f"continuing after step {self.trainer.done} of {start_from}")
+        if weights_from is not None and not resumed:
+            say(f"beginning with the weights of {self._take_weights(weights_from)}")
 
     @property
     def folder(self) -> Path:
@@ -157,6 +167,15 @@ class Run:
             raise ValueError(f"{origin} is at step {found.step}, beyond the {self.settings.steps} steps of this run")
         self._restore(found)
 
+    def _take_weights(self, origin: Path) -> Path:
+        """Begin with the weights of another run's checkpoint; return its folder."""
+        from .whole_state import restore_weights
+
+        found = checkpoint.load(checkpoint.find_latest(origin))
+        check_same_tokenizer(Path(found.record["data"]), Path(self._data))
+        restore_weights(self.trainer, found)
+        return found.place
+
     def _restore(self, found: Checkpoint) -> None:
         """Load weights and moments; the options of the optimizer's groups are those of this run's settings."""
         from .whole_state import restore
@@ -180,7 +199,8 @@ class Run:
             raise ValueError(f"{out} was begun with other {' and '.join(changed)}: {remedy}, or --stale keep")
 
     def _identity(self) -> RunIdentity:
-        settings = json.loads(json.dumps({**dataclasses.asdict(self.settings), "start_from": self._origin}))
+        origins = {"start_from": self._origin, "weights_from": self._weights_origin}
+        settings = json.loads(json.dumps({**dataclasses.asdict(self.settings), **origins}))
         return {"settings": settings, "versions": versions(), "code": code_hash(Path(__file__))}
 
     def _record(self) -> CheckpointRecord:

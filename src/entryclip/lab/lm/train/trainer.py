@@ -44,6 +44,7 @@ class Trainer:
         self.config, self.batches = self.data.config, self.data.batches
         self._make_model()
         self.done = 0  # steps taken
+        self.window_is_full = False  # from the first step on: of a model that was trained before
         self.seconds, self.optimizer_seconds = 0.0, 0.0
         self._rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         self._clips = [{stage: group[stage] for stage in STAGES} for group in self.optimizer.param_groups]
@@ -78,7 +79,8 @@ class Trainer:
     @property
     def window(self) -> int:
         """Number of blocks that the long layers attend to at this step."""
-        return self.config.window_blocks(min(self.done / self.settings.steps, 1.0))
+        progress = 1.0 if self.window_is_full else min(self.done / self.settings.steps, 1.0)
+        return self.config.window_blocks(progress)
 
     def step(self) -> float:
         """Take one step and return the mean loss of its batch.

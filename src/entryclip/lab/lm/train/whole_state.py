@@ -19,6 +19,7 @@ from .checkpoint import Checkpoint
 from .trainer import Trainer
 
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
+_MISMATCH = (RuntimeError, KeyError, ValueError, TypeError, AttributeError)  # torch's, for a state of other parameters
 _MOMENTS = frozenset({"step", "exp_avg", "exp_avg_sq", "momentum_buffer"})  # what methods of one optimizer share
 
 
@@ -34,8 +35,8 @@ def restore(trainer: Trainer, saved: Checkpoint) -> None:
 
     The options of the optimizer's groups stay the trainer's own: they follow from the settings.
     """
+    restore_weights(trainer, saved)
     try:
-        set_model_state_dict(trainer.model, {**saved.weights}, options=_WHOLE)
         own: Any = get_optimizer_state_dict(trainer.model, trainer.optimizer)
         is_branch = saved.record["settings"]["method"] != trainer.settings.method
         _check_moments(own["state"], saved, only=_MOMENTS if is_branch else None)
@@ -47,8 +48,20 @@ def restore(trainer: Trainer, saved: Checkpoint) -> None:
         set_optimizer_state_dict(trainer.model, trainer.optimizer, state, options=_WHOLE)
     except BadFile:
         raise
-    except (RuntimeError, KeyError, ValueError, TypeError, AttributeError) as error:
-        raise BadFile(f"{saved.place} is of another model: {str(error).splitlines()[0]}") from error
+    except _MISMATCH as error:
+        raise _another_model(saved, error) from error
+
+
+def restore_weights(trainer: Trainer, saved: Checkpoint) -> None:
+    """Load the weights alone into a trainer, also from a run on another number of processes."""
+    try:
+        set_model_state_dict(trainer.model, {**saved.weights}, options=_WHOLE)
+    except _MISMATCH as error:
+        raise _another_model(saved, error) from error
+
+
+def _another_model(saved: Checkpoint, error: Exception) -> BadFile:
+    return BadFile(f"{saved.place} is of another model: {str(error).splitlines()[0]}")
 
 
 def _norm_memory(group: dict[str, Any], saved: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Methods over a fixed grid of learning rates and warm-ups: is anything left of a gain at the baseline's own best?"""
 
 from ...engine.study import Study
-from ..shards import shards
 from . import study
 from .claims import claims
 from .figures import CAPTIONS, figures
@@ -20,5 +19,5 @@ STUDY = Study(
     claims=claims,
     tables=tables,
     row_modules=(study,),
-    data=shards,
+    data=study.data,
 )

@@ -12,13 +12,18 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, NamedTuple
 
-from ...engine.config_fields import extent_field
-from ...engine.study import Piece, Row
+from ...engine.config_fields import added_field, extent_field
+from ...engine.files import checksum
+from ...engine.study import DataSource, Piece, Row
+from ...lm.data.manifest import hash_file
+from ...lm.train.checkpoint import WEIGHTS, find_latest
 from ...lm.train.run import Run
 from ...lm.train.settings import Settings
 from ..fixed_rates import train_to_end
+from ..shards import shards
 from ..training_runs import TrainingRunsConfig
 from ..typed_rows import TypedRow
 from .arms import Arm, clipped_with_tables, parse_arm, split_tables
@@ -37,6 +42,8 @@ class RateGridConfig(TrainingRunsConfig):
     warmups        the grid's warm-ups, in steps
     tuning_seeds   the number of seeds by whose mean each method's best rate and warm-up is chosen
     seeds          the number of seeds on which the methods are compared; they follow those of the tuning
+    weights        a checkpoint of an `entryclip train` run, or its folder, whose weights all runs begin with, as in
+                   fine-tuning (empty: weights of their own, by seed)
     report         whether all cells of the grid are run with these seeds, or each method's best alone
     """
 
@@ -50,6 +57,7 @@ class RateGridConfig(TrainingRunsConfig):
     seeds: int = extent_field(10)
     report: Literal["all", "best"] = extent_field("all")
     eval_every: int = 70
+    weights: str = added_field("")
 
     @classmethod
     def quick(cls) -> "RateGridConfig":
@@ -81,6 +89,10 @@ class RateGridConfig(TrainingRunsConfig):
             raise ValueError(f"two methods of the grid have a run in common, got {self.methods}")
         for cell in cells:
             self.settings(cell, self.first_seed)  # refuses bad values
+
+    def origin(self) -> Path | None:
+        """The checkpoint whose weights all runs begin with."""
+        return find_latest(Path(self.weights)) if self.weights else None
 
     def arms(self) -> list[Arm]:
         """The methods with their levels, rates and warm-ups."""
@@ -153,6 +165,14 @@ class RateGridRun(TypedRow):
         return math.inf if self.loss is None else self.loss
 
 
+def data(config: RateGridConfig) -> DataSource:
+    """The folder of shards, and a hash of them and of the weights that the runs begin with."""
+    found, origin = shards(config), config.origin()
+    if origin is None:
+        return found
+    return DataSource(found.folder, checksum([found.content, hash_file(origin / WEIGHTS)])[:16])
+
+
 def units(config: RateGridConfig) -> list[Piece]:
     """One unit per cell and seed, seed by seed, those of the tuning first."""
     stages: tuple[Stage, ...] = ("tuning", "report") if config.report == "all" else ("tuning",)
@@ -175,7 +195,7 @@ def next_units(config: RateGridConfig, rows: Sequence[Row]) -> list[Piece]:
 def run_unit(config: RateGridConfig, piece: Piece) -> Iterator[Row]:
     """Yield the row of one run."""
     cell = Cell(piece["method"], piece["level"], piece["lr"], piece["warmup"])
-    run = Run(config.settings(cell, piece["seed"]), config.folder())
+    run = Run(config.settings(cell, piece["seed"]), config.folder(), weights_from=config.origin())
     losses: list[float] = []
     outcome = train_to_end(run, lambda trainer, loss: losses.append(loss))
     evaluated = [row for row in run.rows if math.isfinite(row["val_loss"])]
