@@ -54,6 +54,42 @@ def test_gaussian_noise_passes_to_the_bit_whatever_its_scales(sd, operator, gene
     assert alarms <= 7
 
 
+@pytest.mark.parametrize("sd", [2.0, 3.0])
+def test_gaussian_noise_passes_whose_scales_differ_by_any_factor(sd, generator):
+    # 240 matrices at a false-alarm rate of 1e-3 each, whose largest scale is 2^15 to 2^40 times the typical one: more
+    # than 4 alarms have probability 1e-5.
+    rows, columns = (torch.exp(sd * torch.randn(shape, generator=generator)) for shape in ((40, 64, 1), (40, 1, 64)))
+    xs = [torch.randn(40, 64, 64, generator=generator) * rows * columns for _ in range(6)]
+    found, _ = steps(ec.auto(), xs)
+    assert sum(int((y != x).flatten(1).any(1).sum()) for y, x in zip(found, xs, strict=True)) <= 4
+
+
+@pytest.mark.parametrize("size", [1e4, 1e5, 1e8, 1e15])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_row_that_is_always_far_larger_is_no_anomaly(size, transposed, generator):
+    scale = torch.ones(128, 1)
+    scale[5] = size
+    xs = [torch.randn(128, 96, generator=generator) * scale for _ in range(20)]
+    xs = [x.T.contiguous() for x in xs] if transposed else xs
+    found, state = steps(ec.auto(), xs)
+    assert all(torch.equal(y, x) for y, x in zip(found, xs, strict=True))
+    spiked = xs[0].clone()
+    spiked[3, 7] = 1e30  # in an ordinary row
+    y, _ = ec.auto().update(spiked, state)
+    assert [tuple(i) for i in (y != spiked).nonzero().tolist()] == [(3, 7)]
+
+
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.5])
+def test_spikes_in_up_to_half_of_a_row_do_not_raise_the_ceiling(share, generator):
+    """Step after step the same row has spikes: they stay anomalies, and get no scale of their own."""
+    clean = [torch.randn(128, 96, generator=generator) for _ in range(20)]
+    spikes = [torch.zeros(128, 96, dtype=torch.bool) for _ in clean]
+    for spike in spikes[1:]:
+        spike[5] = torch.rand(96, generator=generator) < share
+    found, _ = steps(ec.auto(), [x.where(~spike, 1e30) for x, spike in zip(clean, spikes, strict=True)])
+    assert max(float(y.abs().max()) for y in found) < 1e4
+
+
 @pytest.mark.parametrize("shape", [(2, 768), (768, 2), (10, 512), (512, 9), (31, 200)])
 @pytest.mark.parametrize("operator", [ec.smooth_shrinkage, ec.hard_clip])
 def test_narrow_matrices_are_guarded_only(shape, operator, generator):

@@ -9,7 +9,8 @@ same bits.
 The ceiling is a guess, from the size that the matrix had before. Where entries come near it on average, the matrix has
 outgrown it as a whole, as gradients do behind a map that starts at 0. Then what the ceiling cut off is added again to
 the mean of all; rows and columns that all reach it cannot be told apart, and count as equal. Spikes alone do not bring
-that about: half of all entries would have to be spikes.
+that about: half of all entries would have to be spikes. Rows or columns that are far larger than the others raise the
+ceiling of the next step (`_level`).
 
 Means of few entries scatter. What of the scatter of the row means exceeds that of equal rows is taken for real, and the
 means are shrunk towards their common one by that share (Stein's estimate): rows of equal scale stay as they are. A row
@@ -36,6 +37,7 @@ _INFINITY = 0x7F80_0000
 GAUSSIAN_MEAN = -0.973654
 GAUSSIAN_VARIANCE = 2.568639
 NEAR = 6.0  # octaves: a matrix whose mean logarithm is as near to the ceiling as this has outgrown it
+UNEVEN = 8.0  # octaves: where the largest scale is so far above the mean, the next step's ceiling rises with it
 SMALLEST, LARGEST = -120.0, 120.0  # scales beyond 2^+-120 are taken as these, so that 1 / scale is a number
 
 
@@ -46,7 +48,7 @@ class LogScales:
     rows: Array  # (..., m, 1)
     columns: Array  # (..., 1, n)
     count: Array  # (..., 1, 1): entries that are not 0
-    level: Array  # (..., 1, 1): the mean of log2 |x|
+    level: Array  # (..., 1, 1): the mean of log2 |x|, more where some rows or columns are far larger: see `_level`
     outgrown: Array  # (..., 1, 1): whether the matrix as a whole has outgrown the ceiling
 
     def product(self) -> Array:
@@ -118,9 +120,23 @@ def scales_of_sums(sums: LogSums, variance: Array | float, ceiling: Array | floa
         columns = _shrunk(column_sums, column_counts, mean, variance, -1)
         xp = namespace(mean)
         mean = xp.where(outgrown, mean + excess / _at_least_one(count), mean)
-        level = xp.clip(mean / ONE - BIAS - GAUSSIAN_MEAN + rows, SMALLEST, LARGEST)
-        power = [cast(xp.exp2(each), xp.float32) for each in (level, columns)]
-    return LogScales(power[0], power[1], cast(count, xp.float32), cast(mean / ONE - BIAS, xp.float32), outgrown)
+        together = xp.clip(mean / ONE - BIAS - GAUSSIAN_MEAN + rows, SMALLEST, LARGEST)
+        power = [cast(xp.exp2(each), xp.float32) for each in (together, columns)]
+        kept = _level(mean / ONE - BIAS, rows, columns)
+    return LogScales(power[0], power[1], cast(count, xp.float32), cast(kept, xp.float32), outgrown)
+
+
+def _level(mean: Array, rows: Array, columns: Array) -> Array:
+    """Return what the next ceiling stands above: the mean of log2 |x|, or `UNEVEN` octaves below the largest scale.
+
+    Otherwise entries of a row that is always so large would stand at the ceiling, and it would never have its scale.
+    Two thirds of a row must be large for that: with fewer, spikes do not raise the ceiling.
+
+    rows, columns   how many octaves they lie above the mean, (..., m, 1) and (..., 1, n)
+    """
+    xp = namespace(mean)
+    largest = xp.amax(rows, -2, keepdims=True) + xp.amax(columns, -1, keepdims=True)
+    return mean + xp.clip(largest - UNEVEN, 0.0, None)
 
 
 def _shrunk(sums: Array, counts: Array, mean: Array, variance: Array | float, axis: int) -> Array:

@@ -253,6 +253,52 @@ def test_many_large_entries_are_anomalous_though_none_dominates(share):
     assert readings_of(lambda step, z: z).readings[-1].gain is None  # too few entries to tell
 
 
+def lognormal(shape, sd, g):
+    return torch.exp(sd * torch.randn(shape[0], 1, generator=g)) * torch.exp(sd * torch.randn(1, shape[1], generator=g))
+
+
+CHANGING = {
+    "scales": lambda z, g: z * lognormal(z.shape, 1.0, g),
+    "some scales": lambda z, g: (
+        z * lognormal(z.shape, 1.0, torch.Generator().manual_seed(5)) * lognormal(z.shape, 0.7, g)
+    ),
+    "rows": lambda z, g: z * (torch.rand(len(z), 1, generator=g) < 0.2),
+}
+
+
+@pytest.mark.parametrize("kind", CHANGING)
+@pytest.mark.parametrize("alarm", [False, True])
+def test_scales_that_change_from_step_to_step_are_no_anomaly(kind, alarm):
+    """The running mean has the scales of the steps before, so that no row and column explains the difference."""
+    model, g = nn.Linear(96, 128, bias=False), torch.Generator().manual_seed(0)
+    monitor = Monitor(model, every=10, alarm=alarm)
+    for step in range(1, 151):
+        model.weight.grad = CHANGING[kind](torch.randn(128, 96, generator=g), g)
+        if step == 140:
+            place = divmod(int(model.weight.grad.abs().argmax()), 96)
+            model.weight.grad[place] *= 20
+        monitor.step()
+    assert [(each.step, each.place) for each in monitor.spikes()] == [(140, place)]
+    assert {str(each.structure) for each in monitor.readings if each.step != 140} == {"rows and columns"}
+    assert all(each.raw_gain > 2 > 1.2 * each.gain for each in monitor.readings if each.step != 140)
+
+
+@pytest.mark.parametrize("signal", [0.3, 1.0, 3.0])
+def test_a_spike_below_the_signal_is_seen(signal):
+    """It stands out of the noise of its row alone, since the mean has the signal."""
+    model, g = nn.Linear(96, 128, bias=False), torch.Generator().manual_seed(1)
+    scale = lognormal((128, 96), 1.0, g)
+    mean = signal * torch.randn(128, 3, generator=g) @ torch.randn(3, 96, generator=g)
+    monitor = Monitor(model, every=10)
+    quiet = int(scale[:, 0].argmin())
+    for step in range(1, 61):
+        model.weight.grad = mean + scale * torch.randn(128, 96, generator=g)
+        if step == 50:
+            model.weight.grad[quiet, 7] += 40 * scale[quiet, 7]
+        monitor.step()
+    assert [(each.step, each.place) for each in monitor.spikes()] == [(50, (quiet, 7))]
+
+
 def test_metrics_have_both_numbers():
     rows = torch.linspace(-1.5, 1.5, 30).exp()[:, None]
     monitor = readings_of(lambda step, z: rows * z)

@@ -71,10 +71,11 @@ def spike_p_values(sd, count, seed=8):
     return np.array(found)
 
 
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("sd", [0.0, 0.5, 1.0])
-def test_p_values_are_uniform_with_scales_from_the_one_matrix_itself(sd):
-    """KS test at 300 matrices, level 1e-3."""
-    assert stats.kstest(spike_p_values(sd, 300), "uniform").pvalue > 1e-3
+def test_p_values_are_uniform_with_scales_from_the_one_matrix_itself(sd, count):
+    """KS test, level 1e-3."""
+    assert stats.kstest(spike_p_values(sd, count), "uniform").pvalue > 1e-3
 
 
 @pytest.mark.exhaustive
@@ -193,3 +194,26 @@ def test_a_lone_entry_has_no_scale():
 def test_bad_scales(scales, words):
     with pytest.raises(ValueError, match=words):
         ec.diagnostics.localization(np.ones((3, 4)), signal(3, 4, np.random.default_rng(0)), scales=scales)
+
+
+def test_scales_are_given_as_they_are_found():
+    """A pair of arrays, tensors or lists, or what `diagnostics.scales` returned."""
+    rng = np.random.default_rng(2)
+    G, E, rows, columns = signal(9, 7, rng), rng.standard_normal((9, 7)), rng.random(9) + 0.1, rng.random(7) + 0.1
+    expected = ec.diagnostics.localization(E, G, scales=(rows, columns)).normalized
+    for pair in ([rows.tolist(), columns.tolist()], (torch.from_numpy(rows), torch.from_numpy(columns))):
+        np.testing.assert_allclose(ec.diagnostics.localization(E, G, scales=pair).normalized, expected)
+    found = ec.diagnostics.scales(E)
+    by_object, by_pair = (
+        ec.diagnostics.localization(E, G, scales=each).normalized for each in (found, (found.rows, found.columns))
+    )
+    assert by_object == by_pair
+
+
+@pytest.mark.parametrize("scales", ["auto", 1.0, np.ones(9), [np.ones(9)]])
+def test_scales_of_another_kind_are_refused(scales):
+    rng = np.random.default_rng(2)
+    with pytest.raises(TypeError, match="scales must be a pair of the scales of 9 rows and of 7 columns"):
+        ec.diagnostics.localization(rng.standard_normal((9, 7)), signal(9, 7, rng), scales=scales)
+    with pytest.raises(TypeError, match=r"k must be a whole number >= 1 or several of them, got 1\.0"):
+        ec.diagnostics.localization(rng.standard_normal((9, 7)), signal(9, 7, rng), k=1.0)

@@ -27,6 +27,7 @@ Take G from other samples than E, by a robust mean: a spike that is also in G ca
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,7 @@ from ..arrays import Array, double, to_numpy
 from .directions import finite_matrices, singular_directions
 from .null import Null, gaussian_null, participation
 from .pooled_scales import Pair, ScaleChoice, pooled_scales, positive_log
+from .scales import Scales
 from .variance_components import UNEVEN
 
 
@@ -98,15 +100,15 @@ def localization(
     G: Array,
     k: int | Sequence[int] = 1,
     *,
-    scales: ScaleChoice = pooled_scales,
+    scales: ScaleChoice | Scales = pooled_scales,
     generator: np.random.Generator | None = None,
 ) -> Localization:
     """Compute the localization ratio of each matrix of `E`, (..., m, n), along the k-th directions of `G`, (m, n).
 
     The null is the law of R for Gaussian noise and these very directions (see null.py).
 
-    scales      of the null's rows, (m,), and columns, (n,); None for equal ones, as in the paper; or a function of E
-                that finds them (default: pooled over all matrices of E)
+    scales      of the null's rows, (m,), and columns, (n,), or `diagnostics.scales` of one matrix; None for equal ones,
+                as in the paper; or a function of E that finds them (default: pooled over all matrices of E)
     generator   for the null's Monte Carlo draws, which are needed where few entries carry all the weight (default: the
                 same draws in every call)
 
@@ -123,6 +125,8 @@ def localization(
     (31, 2)
     """
     one = isinstance(k, int | np.integer)
+    if not one and (isinstance(k, str) or not isinstance(k, Sequence)):
+        raise TypeError(f"k must be a whole number >= 1 or several of them, got {k!r}")
     ks: list[int] = [k] if one else list(k)  # type: ignore[list-item, arg-type]
     u, _, v, _ = singular_directions(G, ks)
     found = [_project(e, u, v) for e in finite_matrices(E, "E", G.shape)]
@@ -170,11 +174,12 @@ def _reweighted(u: np.ndarray, scale: np.ndarray) -> np.ndarray:
     return np.where(norm > 0, weighted / np.where(norm > 0, norm, 1), u)
 
 
-def _checked(scales: Pair | None, shape: tuple[int, ...]) -> Pair | None:
+def _checked(scales: Pair | Scales | None, shape: tuple[int, ...]) -> Pair | None:
     """Return given scales in fp64 on the host; raise an error unless they are finite, >= 0 and of the right lengths."""
     if scales is None:
         return None
-    rows, columns = (to_numpy(double(side)) for side in scales)
+    sides = (np.asarray(side, float) if isinstance(side, list) else side for side in _two_sides(scales, shape))
+    rows, columns = (to_numpy(double(side)) for side in sides)
     if rows.shape != shape[:1] or columns.shape != shape[1:]:
         wanted = f"({shape[0]},) and ({shape[1]},)"
         raise ValueError(f"scales must be those of rows and of columns, {wanted}, got {rows.shape} and {columns.shape}")
@@ -182,6 +187,16 @@ def _checked(scales: Pair | None, shape: tuple[int, ...]) -> Pair | None:
         if not np.isfinite(side).all() or (side < 0).any() or not side.any():
             raise ValueError(f"scales must be finite, not negative and not all 0, got {side.min()} to {side.max()}")
     return rows, columns
+
+
+def _two_sides(scales: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
+    """Return the rows' and the columns' scales of a pair, or of what `diagnostics.scales` found in one matrix."""
+    if isinstance(scales, Scales):
+        return scales.rows, scales.columns
+    if isinstance(scales, str) or not isinstance(scales, Sequence) or len(scales) != 2:
+        wanted = f"a pair of the scales of {shape[0]} rows and of {shape[1]} columns, diagnostics.scales(E), or None"
+        raise TypeError(f"scales must be {wanted}, got {scales!r:.80}")
+    return scales[0], scales[1]
 
 
 def _project(e: np.ndarray, u: np.ndarray, v: np.ndarray) -> tuple[list[float], list[float]]:

@@ -25,13 +25,14 @@ from ..thresholds import Scale
 from .matrices import NamedMatrix, select
 from .probe.standardized import dominant_entry
 from .probe.structure import NoiseStructure
-from .reading import Reading, take_reading
+from .reading import Reading, looks_anomalous, take_reading
 from .spike_screen import SpikeScreen, dominant_size
 
 _PARTS = 10  # updates of the running mean between two readings
 _BETA = 0.9  # its memory is ten updates, that is about `every` steps
 _FIRST = 3  # updates before the first reading; they follow each other step by step
 _LARGEST = 1e30  # standardised entries beyond it would overflow in fp32
+_SIGNAL = 1.5  # the mean over the noise, medians of sizes, from which on the mean is signal: scales that fell leave 1
 _LIMIT = Clip(hard_clip, Scale(5.0))  # limits a change of the mean: else a spike would show in later readings too
 
 
@@ -185,9 +186,11 @@ class Monitor:
         for matrix in matrices:
             if matrix.parameter not in gradients or matrix.parameter not in self._means:
                 continue
-            g = gradients[matrix.parameter]
-            noise = matrix.of(g) - matrix.of(self._means[matrix.parameter])
+            g, mean = gradients[matrix.parameter], matrix.of(self._means[matrix.parameter])
+            noise = matrix.of(g) - mean
             scales, standardized = _standardized(noise)
+            if looks_anomalous(standardized):
+                standardized = _without_the_mean(matrix.of(g), mean, standardized)
             spike = dominant_entry(self.steps, standardized)
             if self.alarm and spike is None:
                 self._set_scales(matrix, scales, matrix.of(g), renew=suspects is None)
@@ -210,6 +213,24 @@ class Monitor:
                 self._means[name].add_(_LIMIT(g - self._means[name]), alpha=weight)
             else:
                 self._means[name] = g.clone()
+
+
+def _without_the_mean(g: Tensor, mean: Tensor, standardized: Tensor) -> Tensor:
+    """Return the gradient (m, n) over its scales where the largest entry of `standardized` is an ordinary one of that.
+
+    Where the scales of rows and columns change from step to step, those of the mean are not those of `g`, and entries
+    stand out in their difference that are ordinary in both. An anomalous entry of this step stands out in `g` too,
+    unless the signal hides it: so this is not asked where the mean is larger than what `g` differs from it by, in the
+    matrix or in the row or column of the largest entry. Otherwise g - mean over its scales is returned.
+    """
+    row, column = divmod(int(standardized.abs().argmax()), standardized.shape[1])
+    signal, noise = mean.abs(), (g - mean).abs()
+    parts = [(signal, noise), (signal[row], noise[row]), (signal[:, column], noise[:, column])]
+    if any(float(a.median()) > _SIGNAL * float(b.median()) for a, b in parts):
+        return standardized
+    alone = _standardized(g)[1]
+    stands_out = float(alone[row, column].abs()) > dominant_size(*g.shape) / 2
+    return standardized if stands_out else alone
 
 
 def _standardized(noise: Tensor) -> tuple[RowColumnScales, Tensor]:

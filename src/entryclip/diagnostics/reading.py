@@ -13,7 +13,7 @@ from ..efficiency import best_threshold, sketch
 from ..operators import hard_clip, smooth_shrinkage
 from ..quantiles.quantile import quantile_abs
 from .matrices import NamedMatrix
-from .probe.standardized import DOMINANT, DetectedSpike, largest_entry
+from .probe.standardized import DOMINANT, DetectedSpike, dominant_entry, largest_entry
 from .probe.structure import ANOMALOUS_GAIN, NoiseStructure
 from .variance_components import variance_components
 
@@ -33,6 +33,7 @@ class Reading(NamedTuple):
     place: tuple[int, ...] = ()  # the index in the parameter of the entry `standardized`
     structure: NoiseStructure = NoiseStructure.NEITHER  # anomalous entries, rows and columns, or neither
     gain: float | None = None  # of the best clip of the standardised noise, as in the probe; None for a small matrix
+    raw_gain: float | None = None  # of the best clip of the noise as it is
 
     @property
     def spiked(self) -> bool:
@@ -72,14 +73,26 @@ def take_reading(
     unit = noise / top
     (raw, sigma), (own, _) = largest_entry(step, unit), largest_entry(step, standardized)
     scale = float(quantile_abs(unit, 0.5, nonzero=True)) / 0.6745
-    gain = _gain(standardized)
-    anomalous = own.share > DOMINANT or (gain is not None and gain > ANOMALOUS_GAIN)
+    gain, raw_gain = _gain(standardized), _gain(unit)
+    anomalous = own.share > DOMINANT or _is_anomalous(gain)
     structure = NoiseStructure.of(anomalous=anomalous, uneven=not anomalous and variance_components(unit).uneven)
     place = matrix.place((own.row, own.column), shape)
     size = 1 / scale
     return Reading(
-        step, matrix.name, sigma * float(top), raw.share, raw.row, raw.column, size, own, batch, place, structure, gain
+        *(step, matrix.name, sigma * float(top), raw.share, raw.row, raw.column, size, own, batch, place),
+        structure=structure,
+        gain=gain,
+        raw_gain=raw_gain,
     )
+
+
+def looks_anomalous(standardized: Tensor) -> bool:
+    """Return whether a matrix of noise, over the scales of its rows and columns, has anomalous entries."""
+    return dominant_entry(0, standardized) is not None or _is_anomalous(_gain(standardized))
+
+
+def _is_anomalous(gain: float | None) -> bool:
+    return gain is not None and gain > ANOMALOUS_GAIN
 
 
 def _gain(standardized: Tensor) -> float | None:

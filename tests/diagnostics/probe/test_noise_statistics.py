@@ -8,6 +8,7 @@ import entryclip as ec
 from entryclip.diagnostics.directions import leading_directions
 from entryclip.diagnostics.probe import marginal, noise_statistics
 from entryclip.diagnostics.probe.noise_statistics import DirectionTensors, NoiseStatistics
+from entryclip.diagnostics.probe.standardized import StandardizedStatistics
 
 G = torch.Generator().manual_seed(0)
 SHAPE = (60, 90)
@@ -80,3 +81,18 @@ def test_one_entry_and_next_to_nothing_else():
     found, _ = filled(x)
     assert [(spike.row, spike.column) for spike in found.spikes] == [(3, 4), (3, 4)]
     assert np.isfinite(found.marginal.largest_entries()[0]).all()
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (3, 3), (8, 8), (10, 64), (31, 31)])
+def test_gaussian_entries_of_a_narrow_matrix_are_no_spikes(shape):
+    """Of few entries the largest often carries half of sigma_1: a spike is also beyond what chance gives."""
+    g = torch.Generator().manual_seed(0)
+    found = StandardizedStatistics()
+    for sample in range(200):
+        found.add_(sample, torch.randn(shape, generator=g))
+    assert not found.spikes
+    spiked = torch.randn(shape, generator=g)
+    spiked[1, 2] = 1e6
+    if min(shape) > 2:
+        found.add_(200, spiked)
+        assert [(each.sample, each.row, each.column) for each in found.spikes] == [(200, 1, 2)]

@@ -13,9 +13,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ...auto_threshold import NARROW
 from ...matrix.singular import leading_triplet
 from ...scales import RowColumnScales, row_column_scales
 from ..pooled_scales import PooledScales
+from ..spike_screen import dominant_size
 from ..variance_components import VarianceComponents, variance_components
 from .marginal import Marginal
 
@@ -58,7 +60,8 @@ class StandardizedStatistics:
         noise.div_(rows[:, None]).div_(columns).clamp_(-_LARGEST, _LARGEST)
         self.marginal.add(noise)
         spike = dominant_entry(sample, noise)
-        self.spikes += [] if spike is None else [spike]
+        if spike is not None and (min(noise.shape) >= NARROW or spike.size > dominant_size(*noise.shape)):
+            self.spikes.append(spike)  # in a narrow matrix a Gaussian entry may carry half of sigma_1, too
 
     def _scales(self, noise: Tensor) -> RowColumnScales:
         """Return the sample's scales; from medians on where a mean over samples would be of no help."""

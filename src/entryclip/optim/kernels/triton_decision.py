@@ -38,6 +38,7 @@ SMALLEST, LARGEST = tl.constexpr(log_scales.SMALLEST), tl.constexpr(log_scales.L
 TIE, ENOUGH = tl.constexpr(1 - auto_threshold.TIE), tl.constexpr(auto_threshold.ENOUGH)
 NARROW = tl.constexpr(auto_threshold.NARROW)
 FEW, NEAR = tl.constexpr(auto_threshold.FEW), tl.constexpr(log_scales.NEAR)
+UNEVEN = tl.constexpr(log_scales.UNEVEN)
 
 
 @triton.jit
@@ -66,6 +67,8 @@ def _write_scales(
 ):  # fmt: skip
     """Write the scales of rows, or of columns, shrunk by what of their scatter is chance; leave the sums empty.
 
+    Return how many octaves the largest lies above the mean.
+
     across      how many entries each of them has
     level       the mean of log2 |x|; `mean` is that of the bit patterns under the ceiling
     has_level   whether their scales contain the matrix's common one
@@ -82,14 +85,17 @@ def _write_scales(
     by_chance = variance.to(tl.float64) * tl.sum(chance, 0) / tl.maximum(used, 1.0)
     share = tl.maximum(1 - by_chance / tl.where(spread > 0, spread, 1.0), 0.0)
     share = tl.where(spread > 0, share, 0.0)
+    largest = tl.full((BLOCK,), float("-inf"), tl.float64)
     for k in range(0, length, BLOCK):
         lines = k + tl.arange(0, BLOCK)
         offset, _ = _offsets(sums, zeros, lines, length, across, mean)
         power = share * offset
+        largest = tl.maximum(largest, tl.where(lines < length, power, float("-inf")))
         power = tl.where(has_level, tl.minimum(tl.maximum(level - GAUSSIAN_MEAN + power, SMALLEST), LARGEST), power)
         tl.store(scales + lines, tl.exp2(power).to(tl.float32), lines < length)
         tl.store(sums + lines, tl.zeros((BLOCK,), tl.int64), lines < length)
         tl.store(zeros + lines, tl.zeros((BLOCK,), tl.int32), lines < length)
+    return tl.max(largest, 0)
 
 
 @triton.jit
@@ -116,19 +122,19 @@ def scale(
     level = tl.where(outgrown, (mean + cut_off) / ONE - BIAS, level)
     result = found + matrix * FOUND_COLUMNS
     tl.store(result + COUNT, count.to(tl.float32))
-    tl.store(result + LEVEL, level.to(tl.float32))
     tl.store(result + OUTGROWN, tl.where(outgrown, 1.0, 0.0))
     tl.store(excess + matrix, tl.zeros((), tl.int64))
     tl.store(result + LOOKS, tl.load(looks + tl.load(shape + PARAMETER)))
     flips = tl.load(shape + IS_TRANSPOSED) != 0
-    _write_scales(
+    largest = _write_scales(
         sums + of_rows, zeros + of_rows, scales + of_rows, rows, columns,
         mean, level, variance, not flips, BLOCK,
     )  # fmt: skip
-    _write_scales(
+    largest += _write_scales(
         sums + of_columns, zeros + of_columns, scales + of_columns, columns, rows,
         mean, level, variance, flips, BLOCK,
     )  # fmt: skip
+    tl.store(result + LEVEL, (level + tl.maximum(largest - UNEVEN, 0.0)).to(tl.float32))
 
 
 @triton.jit
