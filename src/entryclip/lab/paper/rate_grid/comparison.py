@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ...engine.study import Row
 from ...lm.train import training_methods
-from ..lm_methods import BASELINES, METHOD_NAMES
+from ..lm_methods import METHOD_NAMES
 from ..paired_claims import common_differences
 from .arms import split_tables
 from .study import Cell, RateGridRun, Stage, best_cells
@@ -48,11 +48,14 @@ class Grid:
 
 
 def baseline_name(method: str) -> str:
-    """The method without a clip that a method is compared with: its own name for one that is such a baseline."""
-    method, _ = split_tables(method)
-    if method in BASELINES.values():
-        return method
-    return BASELINES.get(method, training_methods.find(method).optimizer)
+    """Return the method without a clip that a method is compared with: that of the optimizer which it changes.
+
+    SPECTRA clips AdamW's update.
+
+    >>> [baseline_name(method) for method in ("post-smooth+tables", "spectra", "normuon", "muon")]
+    ['adamw', 'adamw', 'muon', 'muon']
+    """
+    return training_methods.find(split_tables(method)[0]).optimizer
 
 
 def arm_name(arm: Arm, shown: Sequence[Arm] = ()) -> str:
