@@ -226,6 +226,27 @@ def test_normuon(nesterov):
     same(run(make, 6, shapes), ws)
 
 
+def test_spectra():
+    """arXiv:2603.14315: AdamW's update U becomes (I + U U^T / c^2)^(-1/2) U, c in proportion to the learning rate."""
+    shapes, (lr, c) = SHAPES[:2], (0.1, 1.5)
+
+    def clipped(u, c):
+        w, q = torch.linalg.eigh(torch.eye(len(u), dtype=u.dtype) + u @ u.T / c**2)
+        return q @ torch.diag(w.rsqrt()) @ q.T @ u
+
+    ws, adams = [p.detach().double() for p in parameters(shapes)], [Adam() for _ in shapes]
+    params = parameters(shapes)
+    optimizer = presets.spectra(params, lr, threshold=c, **ADAM)
+    for step, gs in enumerate(gradients(shapes, 8)):
+        factor = 1.0 if step < 4 else 0.25  # the schedule
+        optimizer.param_groups[0]["lr"] = factor * lr
+        for i, (p, g) in enumerate(zip(params, gs, strict=True)):
+            p.grad = g
+            ws[i] = (1 - factor * lr * 0.1) * ws[i] - factor * lr * clipped(adams[i].update(g.double()), factor * c)
+        optimizer.step()
+    same([p.detach().double() for p in params], ws)
+
+
 @pytest.mark.parametrize("name", MAKERS)
 def test_conformance(name):
     """AdaGC clips vectors, too, as published; what it is given to refuse as flattened would be one."""

@@ -8,6 +8,8 @@ import pytest
 
 from entryclip.lab.engine.grid import single_values
 from entryclip.lab.lm.data.token_frequency import BANDS
+from entryclip.lab.lm.train.run import Run
+from entryclip.lab.lm.train.settings import Settings
 from entryclip.lab.paper.rate_grid import STUDY
 from entryclip.lab.paper.rate_grid.arms import parse_arm
 from entryclip.lab.paper.rate_grid.at_the_end import NOT_MEASURED
@@ -272,6 +274,26 @@ def test_a_small_grid_end_to_end(shards):
     assert STUDY.figures(rows).keys() == {"rate_grid", "bands"}
     axes = STUDY.figures(rows)["rate_grid"].axes
     assert [axis.get_title() for axis in axes[:2]] == ["AdamW", "Muon"]
+
+
+def test_all_runs_can_begin_with_the_weights_of_another_one(shards, tmp_path):
+    """Fine-tuning. The weights are part of the data that names the results."""
+    sizes = {"model": "tiny", "method": "adamw", "sequences": 4, "length": 64, "eval_tokens": 512}
+    Run(Settings.quick(**sizes, steps=30), shards, tmp_path / "run").advance()
+    plain = dataclasses.replace(RateGridConfig.quick(), data=str(shards), methods=("adamw/0.001/0",), steps=1)
+    tuned = dataclasses.replace(plain, weights=str(tmp_path / "run"))
+    (cold,), (warm,) = (list(STUDY.run_unit(config, units(config)[0])) for config in (plain, tuned))
+    assert warm["eval_losses"][0] < cold["eval_losses"][0] - 0.5
+    assert STUDY.data(plain).content != STUDY.data(tuned).content
+    with pytest.raises(FileNotFoundError, match="no checkpoint in"):
+        STUDY.data(dataclasses.replace(plain, weights=str(tmp_path)))
+
+
+def test_spectra_is_compared_with_the_optimizer_whose_update_it_clips():
+    rows = grid({("adamw", 0.1): (3.0, 3.0), ("spectra", 0.1): (2.9, 2.9)})
+    (claim, *_) = STUDY.claims(rows)
+    assert claim.claim == "SPECTRA ends below AdamW, each at its best rate and warm-up"
+    assert claim.holds
 
 
 def test_a_run_that_diverged_is_a_row_without_a_loss(shards):
