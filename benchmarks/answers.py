@@ -29,7 +29,13 @@ from entryclip.lab.paper.spike.study import SpikeConfig
 ROOT = Path(__file__).parent.parent
 CLEAN = "clean text"
 # Grids of learning rates, by their folder under results/: every method at its own best, on seeds that chose nothing.
-GRIDS: Mapping[str, str] = {"rate-grid-muon": CLEAN, "rate-grid-adamw": CLEAN}
+FINE_TUNING = "fine-tuning in batches of 1024 tokens"
+GRIDS: Mapping[str, str] = {
+    "rate-grid-muon": CLEAN,
+    "rate-grid-adamw": CLEAN,
+    "rate-grid-finetuning": FINE_TUNING,
+}
+DOSE_FOLDERS = ("dose-response", "dose-response-published")  # the second: methods of others, at fewer doses
 DOSES = {"bits": 1e-4, "cauchy": 1e-2}  # of each corruption the dose that the page shows; docs/auto.md has them all
 _NOTHING = 1e-3  # nats, below which an effect is of no use to anyone, however certain it is
 
@@ -165,7 +171,7 @@ def _under_corruption(results: Path) -> Iterator[Answer]:
     """The final loss of short runs in which entries of every gradient are corrupted."""
     config = DoseConfig()
     tokens = f"{config.steps * config.sequences * config.length / 1e6:.2f}M"
-    panels = panels_of(load_rows(results / "dose-response"))
+    panels = [panel for folder in DOSE_FOLDERS for panel in panels_of(load_rows(results / folder))]
     for corruption, dose in DOSES.items():
         for panel in panels:
             if panel.corruption != corruption:

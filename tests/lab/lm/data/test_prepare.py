@@ -78,6 +78,8 @@ def test_the_tokenizer_of_other_shards(tmp_path, source):
     assert prepare(texts, tmp_path / "second", tokenizer_of=tmp_path / "first", val_every=2) == found
     with pytest.raises(ValueError, match="was prepared with tokenizer_sha256 "):
         prepare(texts, tmp_path / "second", tokenizer="bpe:300", val_every=2)
+    with pytest.raises(FileNotFoundError, match=r"no shards in .*nowhere: --tokenizer-of is the --out of"):
+        prepare(texts, tmp_path / "fourth", tokenizer_of=tmp_path / "nowhere")
     assert prepare(texts, tmp_path / "bytes", tokenizer="bytes", val_every=2)["tokenizer_sha256"] is None
     again = prepare(texts, tmp_path / "third", tokenizer_of=tmp_path / "bytes", val_every=2)
     assert contents(tmp_path / "third") == contents(tmp_path / "bytes")

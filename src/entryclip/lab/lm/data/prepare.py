@@ -52,7 +52,7 @@ def prepare(
     >>> [(shard["name"], shard["tokens"]) for shard in manifest["shards"]]
     [('val_000000.bin', 11), ('train_000001.bin', 9)]
     """
-    borrowed = None if tokenizer_of is None else read_manifest(tokenizer_of)
+    borrowed = None if tokenizer_of is None else _manifest_with_tokenizer(tokenizer_of)
     tokenizer = tokenizer if borrowed is None else borrowed["request"]["tokenizer"]
     parse_name(tokenizer)
     _check_sizes(shard_tokens, val_every)
@@ -74,6 +74,16 @@ def prepare(
             if tokenizer_of is not None:
                 encoder.take_tokenizer(tokenizer_of)
             encoder.encode(encoder.load_tokenizer(gpt2_files))
+    return manifest
+
+
+def _manifest_with_tokenizer(folder: Path) -> Manifest:
+    """Read the manifest of a folder of shards whose tokenizer is wanted; an error where there is none yet."""
+    if not (folder / "manifest.json").is_file():
+        raise FileNotFoundError(f"no shards in {folder}: --tokenizer-of is the --out of an `entryclip data` command")
+    manifest = read_manifest(folder)
+    if "vocabulary" not in manifest:
+        raise ValueError(f"{folder} has no tokenizer yet: run the `entryclip data` command that makes it to its end")
     return manifest
 
 
