@@ -13,9 +13,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 import entryclip as ec
-from entryclip.auto_threshold import NARROW, Auto, gaussian_guard
+from entryclip.auto_threshold import Auto, gaussian_guard
 from entryclip.efficiency import best_threshold, sketch
-from entryclip.log_scales import log_scales
+from entryclip.log_scales import NARROW, log_scales
 from entryclip.noise import Cauchy, Contamination
 
 
@@ -77,6 +77,33 @@ def test_a_row_that_is_always_far_larger_is_no_anomaly(size, transposed, generat
     spiked[3, 7] = 1e30  # in an ordinary row
     y, _ = ec.auto().update(spiked, state)
     assert [tuple(i) for i in (y != spiked).nonzero().tolist()] == [(3, 7)]
+
+
+@pytest.mark.parametrize(("shape", "size"), [((6600, 100), 1e4), ((20000, 64), 1e15), ((64, 5000), 1e6)])
+def test_one_large_row_among_many_has_its_scale(shape, size, generator):
+    """It is no matter of how the means of all rows scatter, which by chance is more than one row adds to."""
+    scale = torch.ones(shape[0], 1)
+    scale[5] = size
+    xs = [torch.randn(shape, generator=generator) * scale for _ in range(3)]
+    found, _ = steps(ec.auto(), xs)
+    assert all(torch.equal(y, x) for y, x in zip(found, xs, strict=True))
+
+
+@pytest.mark.parametrize("shape", [(2, 5000), (10000, 3), (8, 512), (32, 32), (40, 5000)])
+def test_corruption_from_the_first_step_on_does_not_raise_the_ceiling(shape, generator):
+    """In a narrow matrix a few spikes are all of a column."""
+    spikes = [torch.rand(shape, generator=generator) < 0.05 for _ in range(6)]
+    found, _ = steps(ec.auto(), [torch.randn(shape, generator=generator).where(~each, 1e30) for each in spikes])
+    assert max(float(y.abs().max()) for y in found[1:]) < 300
+
+
+def test_spikes_in_half_of_a_row_and_of_a_column_do_not_raise_the_ceiling(generator):
+    spikes = [torch.zeros(128, 96, dtype=torch.bool) for _ in range(20)]
+    for spike in spikes[1:]:
+        spike[5] = torch.rand(96, generator=generator) < 0.5
+        spike[:, 7] |= torch.rand(128, generator=generator) < 0.5
+    found, _ = steps(ec.auto(), [torch.randn(128, 96, generator=generator).where(~each, 1e30) for each in spikes])
+    assert max(float(y.abs().max()) for y in found) < 1e4
 
 
 @pytest.mark.parametrize("share", [0.05, 0.2, 0.5])

@@ -18,13 +18,12 @@ import torch
 from .arrays import Array, cast, cast_like, check_floating, constant, is_number, namespace, on_host, widen
 from .dtensor import all_reduce, from_local, is_dtensor, local_slices, resolve_placements, shard_groups
 from .efficiency import BINS, Operator, best_threshold, log_variance, sketch
-from .log_scales import GAUSSIAN_VARIANCE, LogScales, log_scales
+from .log_scales import GAUSSIAN_VARIANCE, NARROW, LogScales, log_scales
 from .operators import hard_clip
 from .thresholds import State, Step
 
 TIE = 0.02  # of thresholds whose gains differ by less than this share, the largest is taken
 ENOUGH = 4096  # entries in a sketch below which its gain may be chance; Gaussian ones then reach 1.02 in 1 of 10^4
-NARROW = 32  # a side of fewer, from 2 on, leaves the scales so uncertain that Gaussian entries look heavy-tailed
 FEW = 256  # entries in a sketch below which it says nothing of their variance
 CEILING = 12.0  # an entry counts for the scales as if it were at most 2^12 times the typical one of the step before
 _LOOK = 1 << 16  # entries of a matrix that a step adds to the sketch, about: rows in turn

@@ -13,7 +13,9 @@ that about: half of all entries would have to be spikes. Rows or columns that ar
 ceiling of the next step (`_level`).
 
 Means of few entries scatter. What of the scatter of the row means exceeds that of equal rows is taken for real, and the
-means are shrunk towards their common one by that share (Stein's estimate): rows of equal scale stay as they are. A row
+means are shrunk towards their common one by that share (Stein's estimate): rows of equal scale stay as they are. A
+single row far beyond chance among many equal ones is no matter of their scatter, and keeps its own mean (the limited
+translation of Efron and Morris 1971). A row
 or column with a single entry that is not 0 has no scale of its own, and counts as one of the common size. So the
 entries of a vector are compared with each other.
 
@@ -36,6 +38,8 @@ _INFINITY = 0x7F80_0000
 # Mean and variance of this logarithm of |z|, z standard Gaussian, by numerical integration.
 GAUSSIAN_MEAN = -0.973654
 GAUSSIAN_VARIANCE = 2.568639
+NARROW = 32  # a side of fewer, from 2 on, leaves the scales uncertain, and a few spikes make up most of a row or column
+SURE = 36.0  # variances: a mean logarithm whose square is more than so many beyond those of chance is real, six sigma
 NEAR = 6.0  # octaves: a matrix whose mean logarithm is as near to the ceiling as this has outgrown it
 UNEVEN = 8.0  # octaves: where the largest scale is so far above the mean, the next step's ceiling rises with it
 SMALLEST, LARGEST = -120.0, 120.0  # scales beyond 2^+-120 are taken as these, so that 1 / scale is a number
@@ -127,15 +131,20 @@ def scales_of_sums(sums: LogSums, variance: Array | float, ceiling: Array | floa
 
 
 def _level(mean: Array, rows: Array, columns: Array) -> Array:
-    """Return what the next ceiling stands above: the mean of log2 |x|, or `UNEVEN` octaves below the largest scale.
+    """Return what the next ceiling stands above: the mean of log2 |x|, or `UNEVEN` octaves below the largest line.
 
     Otherwise entries of a row that is always so large would stand at the ceiling, and it would never have its scale.
-    Two thirds of a row must be large for that: with fewer, spikes do not raise the ceiling.
+    Two thirds of a row must be large for that: with fewer, spikes under a ceiling do not raise the next.
+
+    In a narrow matrix a few spikes make up two thirds of a line, so that its ceiling never rises.
 
     rows, columns   how many octaves they lie above the mean, (..., m, 1) and (..., 1, n)
     """
+    side = min(rows.shape[-2], columns.shape[-1])
+    if side < NARROW and side != 1:
+        return mean
     xp = namespace(mean)
-    largest = xp.amax(rows, -2, keepdims=True) + xp.amax(columns, -1, keepdims=True)
+    largest = xp.maximum(xp.amax(rows, -2, keepdims=True), xp.amax(columns, -1, keepdims=True))
     return mean + xp.clip(largest - UNEVEN, 0.0, None)
 
 
@@ -146,10 +155,11 @@ def _shrunk(sums: Array, counts: Array, mean: Array, variance: Array | float, ax
     offset = xp.where(used, (sums / _at_least_one(counts) - mean) / ONE, xp.zeros_like(sums))
     number = cast(used, sums.dtype).sum(axis, keepdims=True)
     scatter = (offset * offset).sum(axis, keepdims=True) / _at_least_one(number - 1)
-    chance = variance * xp.where(used, 1 / _at_least_one(counts), xp.zeros_like(counts)).sum(axis, keepdims=True)
-    chance = chance / _at_least_one(number)
-    share = xp.clip(1 - chance / xp.where(scatter > 0, scatter, xp.ones_like(scatter)), 0.0, None)
-    return xp.where(scatter > 0, share, xp.zeros_like(share)) * offset
+    by_chance = variance * xp.where(used, 1 / _at_least_one(counts), xp.zeros_like(counts))
+    chance = by_chance.sum(axis, keepdims=True) / _at_least_one(number)
+    share = xp.where(scatter > 0, 1 - chance / _or_one(scatter), xp.zeros_like(scatter))
+    beyond = 1 - SURE * by_chance / _or_one(offset * offset)
+    return xp.clip(xp.maximum(share, beyond), 0.0, None) * offset
 
 
 def _sums(x: Any, ceiling: Array | None) -> LogSums:
@@ -188,6 +198,11 @@ def _local_sums(x: Array, ceiling: Array | None) -> LogSums:
         counts = [(bits != 0).sum(axis, keepdims=True) for axis in (-1, -2)]
         excess = (cut_off.astype(np.int64) if xp is np else double(cut_off)).sum((-2, -1), keepdims=True)
     return LogSums(double(found[0]), double(counts[0]), double(found[1]), double(counts[1]), double(excess))
+
+
+def _or_one(x: Array) -> Array:
+    xp = namespace(x)
+    return xp.where(x > 0, x, xp.ones_like(x))
 
 
 def _at_least_one(count: Array) -> Array:

@@ -299,6 +299,31 @@ def test_a_spike_below_the_signal_is_seen(signal):
     assert [(each.step, each.place) for each in monitor.spikes()] == [(50, (quiet, 7))]
 
 
+@pytest.mark.parametrize("active", [0.5, 0.95])
+def test_a_spike_that_is_alone_in_its_row_is_seen(active):
+    """It is the scale of its row in this step's gradient, and stands out of the steps before."""
+    model, g = nn.Linear(96, 128, bias=False), torch.Generator().manual_seed(2)
+    monitor = Monitor(model, every=10)
+    for step in range(1, 61):
+        model.weight.grad = torch.randn(128, 96, generator=g) * (torch.rand(128, 1, generator=g) < active)
+        if step == 50:
+            model.weight.grad[9] = 0.0
+            model.weight.grad[9, 7] = 1e6
+        monitor.step()
+    assert (50, (9, 7)) in [(each.step, each.place) for each in monitor.spikes()]
+
+
+def test_gaussian_entries_of_a_narrow_matrix_are_no_spikes():
+    model, g = nn.Linear(8, 8, bias=False), torch.Generator().manual_seed(0)
+    monitor = Monitor(model, every=2, alarm=True)
+    for step in range(1, 201):
+        model.weight.grad = torch.randn(8, 8, generator=g)
+        model.weight.grad[3, 5] += 1e4 if step == 150 else 0.0
+        monitor.step()
+    assert [(each.step, each.place) for each in monitor.spikes()] == [(150, (3, 5))]
+    assert sum(str(each.structure) == "anomalous entries" for each in monitor.readings) == 1
+
+
 def test_metrics_have_both_numbers():
     rows = torch.linspace(-1.5, 1.5, 30).exp()[:, None]
     monitor = readings_of(lambda step, z: rows * z)

@@ -201,13 +201,16 @@ def test_scales_are_given_as_they_are_found():
     rng = np.random.default_rng(2)
     G, E, rows, columns = signal(9, 7, rng), rng.standard_normal((9, 7)), rng.random(9) + 0.1, rng.random(7) + 0.1
     expected = ec.diagnostics.localization(E, G, scales=(rows, columns)).normalized
-    for pair in ([rows.tolist(), columns.tolist()], (torch.from_numpy(rows), torch.from_numpy(columns))):
+    tensors = torch.from_numpy(rows), torch.from_numpy(columns)
+    for pair in ([rows.tolist(), columns.tolist()], (tuple(rows), tuple(columns)), tensors, lambda E: tensors):
         np.testing.assert_allclose(ec.diagnostics.localization(E, G, scales=pair).normalized, expected)
     found = ec.diagnostics.scales(E)
     by_object, by_pair = (
         ec.diagnostics.localization(E, G, scales=each).normalized for each in (found, (found.rows, found.columns))
     )
     assert by_object == by_pair
+    several = ec.diagnostics.localization(E, G, k=np.array([1, 2]), scales=found).normalized
+    assert several[0] == by_pair
 
 
 @pytest.mark.parametrize("scales", ["auto", 1.0, np.ones(9), [np.ones(9)]])

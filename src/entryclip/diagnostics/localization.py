@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, double, to_numpy
+from ..arrays import Array, double, is_array, to_numpy
 from .directions import finite_matrices, singular_directions
 from .null import Null, gaussian_null, participation
 from .pooled_scales import Pair, ScaleChoice, pooled_scales, positive_log
@@ -125,13 +125,13 @@ def localization(
     (31, 2)
     """
     one = isinstance(k, int | np.integer)
-    if not one and (isinstance(k, str) or not isinstance(k, Sequence)):
+    if not one and (isinstance(k, str) or not np.iterable(k)):
         raise TypeError(f"k must be a whole number >= 1 or several of them, got {k!r}")
     ks: list[int] = [k] if one else list(k)  # type: ignore[list-item, arg-type]
     u, _, v, _ = singular_directions(G, ks)
     found = [_project(e, u, v) for e in finite_matrices(E, "E", G.shape)]
     r, r_max = np.array(found).transpose(1, 0, 2).reshape(2, *E.shape[:-2], len(ks))
-    pair = scales(E) if callable(scales) else _checked(scales, G.shape)
+    pair = _checked(scales(E) if callable(scales) else scales, G.shape)
     ratios = from_projections(ks, r, r_max, u, v, scales=pair, generator=generator)
     return ratios.squeeze() if one else ratios
 
@@ -178,8 +178,10 @@ def _checked(scales: Pair | Scales | None, shape: tuple[int, ...]) -> Pair | Non
     """Return given scales in fp64 on the host; raise an error unless they are finite, >= 0 and of the right lengths."""
     if scales is None:
         return None
-    sides = (np.asarray(side, float) if isinstance(side, list) else side for side in _two_sides(scales, shape))
-    rows, columns = (to_numpy(double(side)) for side in sides)
+    rows, columns = (
+        np.asarray(side, float) if isinstance(side, list | tuple) else to_numpy(double(side))
+        for side in _two_sides(scales, shape)
+    )
     if rows.shape != shape[:1] or columns.shape != shape[1:]:
         wanted = f"({shape[0]},) and ({shape[1]},)"
         raise ValueError(f"scales must be those of rows and of columns, {wanted}, got {rows.shape} and {columns.shape}")
@@ -193,10 +195,11 @@ def _two_sides(scales: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
     """Return the rows' and the columns' scales of a pair, or of what `diagnostics.scales` found in one matrix."""
     if isinstance(scales, Scales):
         return scales.rows, scales.columns
-    if isinstance(scales, str) or not isinstance(scales, Sequence) or len(scales) != 2:
+    sides = list(scales) if np.iterable(scales) and not isinstance(scales, str) else []
+    if len(sides) != 2 or not all(isinstance(side, list | tuple) or is_array(side) for side in sides):
         wanted = f"a pair of the scales of {shape[0]} rows and of {shape[1]} columns, diagnostics.scales(E), or None"
         raise TypeError(f"scales must be {wanted}, got {scales!r:.80}")
-    return scales[0], scales[1]
+    return sides[0], sides[1]
 
 
 def _project(e: np.ndarray, u: np.ndarray, v: np.ndarray) -> tuple[list[float], list[float]]:

@@ -33,6 +33,7 @@ _BETA = 0.9  # its memory is ten updates, that is about `every` steps
 _FIRST = 3  # updates before the first reading; they follow each other step by step
 _LARGEST = 1e30  # standardised entries beyond it would overflow in fp32
 _SIGNAL = 1.5  # the mean over the noise, medians of sizes, from which on the mean is signal: scales that fell leave 1
+_ALONE = 3  # entries of a row or column that are too few to give it a scale
 _LIMIT = Clip(hard_clip, Scale(5.0))  # limits a change of the mean: else a spike would show in later readings too
 
 
@@ -220,10 +221,13 @@ def _without_the_mean(g: Tensor, mean: Tensor, standardized: Tensor) -> Tensor:
 
     Where the scales of rows and columns change from step to step, those of the mean are not those of `g`, and entries
     stand out in their difference that are ordinary in both. An anomalous entry of this step stands out in `g` too,
-    unless the signal hides it: so this is not asked where the mean is larger than what `g` differs from it by, in the
-    matrix or in the row or column of the largest entry. Otherwise g - mean over its scales is returned.
+    unless the signal hides it, or it is nearly alone in its row or column, whose scale it then is: so this is not asked
+    where the mean is larger than what `g` differs from it by, in the matrix or in the row or column of the largest
+    entry, nor where these are zero but for a few entries. Then g - mean over its scales is returned.
     """
     row, column = divmod(int(standardized.abs().argmax()), standardized.shape[1])
+    if bool(g[row, column] != 0) and min(int(g[row].count_nonzero()), int(g[:, column].count_nonzero())) <= _ALONE:
+        return standardized
     signal, noise = mean.abs(), (g - mean).abs()
     parts = [(signal, noise), (signal[row], noise[row]), (signal[:, column], noise[:, column])]
     if any(float(a.median()) > _SIGNAL * float(b.median()) for a, b in parts):

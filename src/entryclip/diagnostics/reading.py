@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from ..auto_threshold import ENOUGH, NARROW, TIE
+from ..auto_threshold import ENOUGH, TIE
 from ..efficiency import best_threshold, sketch
+from ..log_scales import NARROW
 from ..operators import hard_clip, smooth_shrinkage
 from ..quantiles.quantile import quantile_abs
 from .matrices import NamedMatrix
-from .probe.standardized import DOMINANT, DetectedSpike, dominant_entry, largest_entry
+from .probe.standardized import DOMINANT, DetectedSpike, dominant_entry, is_spike, largest_entry
 from .probe.structure import ANOMALOUS_GAIN, NoiseStructure
 from .variance_components import variance_components
 
@@ -38,7 +39,8 @@ class Reading(NamedTuple):
     @property
     def spiked(self) -> bool:
         """Whether one entry carries more than half of sigma_1 of the standardised noise: an anomalous entry."""
-        return self.standardized is not None and self.standardized.share > DOMINANT
+        carries = self.standardized is not None and self.standardized.share > DOMINANT
+        return carries and self.structure is NoiseStructure.ENTRIES  # not so in a narrow matrix of Gaussian entries
 
     @property
     def raw_spiked(self) -> bool:
@@ -74,7 +76,7 @@ def take_reading(
     (raw, sigma), (own, _) = largest_entry(step, unit), largest_entry(step, standardized)
     scale = float(quantile_abs(unit, 0.5, nonzero=True)) / 0.6745
     gain, raw_gain = _gain(standardized), _gain(unit)
-    anomalous = own.share > DOMINANT or _is_anomalous(gain)
+    anomalous = is_spike(own, noise.shape) or _is_anomalous(gain)
     structure = NoiseStructure.of(anomalous=anomalous, uneven=not anomalous and variance_components(unit).uneven)
     place = matrix.place((own.row, own.column), shape)
     size = 1 / scale
@@ -88,7 +90,8 @@ def take_reading(
 
 def looks_anomalous(standardized: Tensor) -> bool:
     """Return whether a matrix of noise, over the scales of its rows and columns, has anomalous entries."""
-    return dominant_entry(0, standardized) is not None or _is_anomalous(_gain(standardized))
+    found = dominant_entry(0, standardized)
+    return (found is not None and is_spike(found, standardized.shape)) or _is_anomalous(_gain(standardized))
 
 
 def _is_anomalous(gain: float | None) -> bool:

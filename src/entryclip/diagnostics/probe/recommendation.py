@@ -21,8 +21,8 @@ from enum import StrEnum
 
 from scipy import stats
 
-from ...auto_threshold import NARROW
 from ...clip import Clip, auto, hard, smooth
+from ...log_scales import NARROW
 from ...noise import Cauchy, Contamination
 from ...noise.fit import Fit
 from ...quantiles.histogram import Histogram

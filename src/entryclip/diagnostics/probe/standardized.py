@@ -7,13 +7,14 @@ that of each sample the variances of its own log-scales are kept too, which are 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ...auto_threshold import NARROW
+from ...log_scales import NARROW
 from ...matrix.singular import leading_triplet
 from ...scales import RowColumnScales, row_column_scales
 from ..pooled_scales import PooledScales
@@ -60,8 +61,7 @@ class StandardizedStatistics:
         noise.div_(rows[:, None]).div_(columns).clamp_(-_LARGEST, _LARGEST)
         self.marginal.add(noise)
         spike = dominant_entry(sample, noise)
-        if spike is not None and (min(noise.shape) >= NARROW or spike.size > dominant_size(*noise.shape)):
-            self.spikes.append(spike)  # in a narrow matrix a Gaussian entry may carry half of sigma_1, too
+        self.spikes += [spike] if spike is not None and is_spike(spike, noise.shape) else []
 
     def _scales(self, noise: Tensor) -> RowColumnScales:
         """Return the sample's scales; from medians on where a mean over samples would be of no help."""
@@ -96,6 +96,14 @@ def dominant_entry(sample: int, noise: Tensor) -> DetectedSpike | None:
         return None
     found, _ = largest_entry(sample, noise)
     return found if found.share > DOMINANT else None
+
+
+def is_spike(found: DetectedSpike, shape: Sequence[int]) -> bool:
+    """Return whether the largest entry of a matrix of this shape carries half of sigma_1, and that by no chance.
+
+    In a narrow matrix one of few Gaussian entries often does.
+    """
+    return found.share > DOMINANT and (min(shape) >= NARROW or found.size > dominant_size(*shape))
 
 
 def largest_entry(sample: int, noise: Tensor) -> tuple[DetectedSpike, float]:

@@ -36,7 +36,7 @@ GAUSSIAN_MEAN = tl.constexpr(log_scales.GAUSSIAN_MEAN)
 GAUSSIAN_VARIANCE = tl.constexpr(log_scales.GAUSSIAN_VARIANCE)
 SMALLEST, LARGEST = tl.constexpr(log_scales.SMALLEST), tl.constexpr(log_scales.LARGEST)
 TIE, ENOUGH = tl.constexpr(1 - auto_threshold.TIE), tl.constexpr(auto_threshold.ENOUGH)
-NARROW = tl.constexpr(auto_threshold.NARROW)
+NARROW, SURE = tl.constexpr(log_scales.NARROW), tl.constexpr(log_scales.SURE)
 FEW, NEAR = tl.constexpr(auto_threshold.FEW), tl.constexpr(log_scales.NEAR)
 UNEVEN = tl.constexpr(log_scales.UNEVEN)
 
@@ -83,13 +83,15 @@ def _write_scales(
     used = tl.sum(number, 0).to(tl.float64)
     spread = tl.sum(scatter, 0) / tl.maximum(used - 1, 1.0)
     by_chance = variance.to(tl.float64) * tl.sum(chance, 0) / tl.maximum(used, 1.0)
-    share = tl.maximum(1 - by_chance / tl.where(spread > 0, spread, 1.0), 0.0)
-    share = tl.where(spread > 0, share, 0.0)
+    share = tl.where(spread > 0, 1 - by_chance / tl.where(spread > 0, spread, 1.0), 0.0)
     largest = tl.full((BLOCK,), float("-inf"), tl.float64)
     for k in range(0, length, BLOCK):
         lines = k + tl.arange(0, BLOCK)
-        offset, _ = _offsets(sums, zeros, lines, length, across, mean)
-        power = share * offset
+        offset, counts = _offsets(sums, zeros, lines, length, across, mean)
+        square = offset * offset
+        own = variance.to(tl.float64) * tl.where(counts > 1, 1 / tl.maximum(counts, 1.0), 0.0)
+        beyond = 1 - SURE * own / tl.where(square > 0, square, 1.0)
+        power = tl.maximum(tl.maximum(share, beyond), 0.0) * offset
         largest = tl.maximum(largest, tl.where(lines < length, power, float("-inf")))
         power = tl.where(has_level, tl.minimum(tl.maximum(level - GAUSSIAN_MEAN + power, SMALLEST), LARGEST), power)
         tl.store(scales + lines, tl.exp2(power).to(tl.float32), lines < length)
@@ -130,11 +132,13 @@ def scale(
         sums + of_rows, zeros + of_rows, scales + of_rows, rows, columns,
         mean, level, variance, not flips, BLOCK,
     )  # fmt: skip
-    largest += _write_scales(
+    other = _write_scales(
         sums + of_columns, zeros + of_columns, scales + of_columns, columns, rows,
         mean, level, variance, flips, BLOCK,
     )  # fmt: skip
-    tl.store(result + LEVEL, (level + tl.maximum(largest - UNEVEN, 0.0)).to(tl.float32))
+    side = tl.minimum(rows, columns)
+    rise = tl.where((side >= NARROW) | (side == 1), tl.maximum(tl.maximum(largest, other) - UNEVEN, 0.0), 0.0)
+    tl.store(result + LEVEL, (level + rise).to(tl.float32))
 
 
 @triton.jit
