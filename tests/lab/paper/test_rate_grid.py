@@ -1,6 +1,7 @@
 """The study of fixed grids: what it runs, how it chooses, and what its claims rest on."""
 
 import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
@@ -285,6 +286,12 @@ def test_all_runs_can_begin_with_the_weights_of_another_one(shards, tmp_path):
     (cold,), (warm,) = (list(STUDY.run_unit(config, units(config)[0])) for config in (plain, tuned))
     assert warm["eval_losses"][0] < cold["eval_losses"][0] - 0.5
     assert STUDY.data(plain).content != STUDY.data(tuned).content
+    record = json.loads((tmp_path / "run" / "record.json").read_text())
+    (tmp_path / "run" / "record.json").write_text(json.dumps({**record, "complete": False}))
+    with pytest.raises(ValueError, match="weights must be a finished run or one of its checkpoints"):
+        STUDY.data(tuned)
+    (place,) = (tmp_path / "run" / "checkpoints").iterdir()
+    assert dataclasses.replace(tuned, weights=str(place)).origin() == place
     with pytest.raises(FileNotFoundError, match="no checkpoint in"):
         STUDY.data(dataclasses.replace(plain, weights=str(tmp_path)))
 

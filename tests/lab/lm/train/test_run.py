@@ -188,6 +188,9 @@ def test_a_new_run_with_the_weights_of_another(shards, tmp_path):
     assert again.advance() == expected
     with pytest.raises(ValueError, match="was begun with weights_from = "):
         Run(settings(method="muon", seed=5, steps=6), shards, tmp_path / "tuned")
+    places = sorted((tmp_path / "tuned" / "checkpoints").iterdir())
+    branch = Run(settings(method="pre-smooth", seed=5, steps=6), shards, start_from=places[0])
+    assert (branch.trainer.done, branch.trainer.window) == (4, first.trainer.window)
 
 
 def test_weights_that_cannot_be_taken(shards, tmp_path):
@@ -209,7 +212,10 @@ def test_weights_know_one_tokenizer(tmp_path):
     prepare([tmp_path / "two.jsonl"], tmp_path / "data2", tokenizer="bpe:264", val_every=2)
     prepare([tmp_path / "two.jsonl"], tmp_path / "data3", tokenizer_of=tmp_path / "data1", val_every=2)
     Run(settings(steps=1), tmp_path / "data1", tmp_path / "run").advance()
-    with pytest.raises(ValueError, match=r"another tokenizer .* prepare --tokenizer-of"):
+    with pytest.raises(
+        ValueError,
+        match=r"knows the tokens of bpe:264 .* has those of bpe:264 .*: `entryclip data prepare --tokenizer-of",
+    ):
         Run(settings(steps=1), tmp_path / "data2", weights_from=tmp_path / "run")
     Run(settings(steps=1), tmp_path / "data3", weights_from=tmp_path / "run").advance()
 

@@ -2,7 +2,20 @@
 
 from typing import Any
 
-from ...engine.schema import by_name, exactly, fields, listed, number, one_of, optional, require, sha256, text, whole
+from ...engine.schema import (
+    by_name,
+    exactly,
+    fields,
+    flag,
+    listed,
+    number,
+    one_of,
+    optional,
+    require,
+    sha256,
+    text,
+    whole,
+)
 from ..data.manifest import LARGEST_VOCABULARY
 from .training_methods import TRAINING_METHODS
 
@@ -57,6 +70,7 @@ _MANIFEST = fields(
         "losses": listed(number()),
         "batches": _BATCHES,
     },
+    {"tokenizer": text(), "window_is_full": flag},
 )
 
 

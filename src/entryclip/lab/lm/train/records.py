@@ -1,7 +1,7 @@
 """Types of the files that a training run writes: `rows.jsonl`, `record.json`, and the manifest of a checkpoint."""
 
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from ..data.batches import BatchesState
 
@@ -31,6 +31,8 @@ class CheckpointRecord(RunIdentity):
 
     config: SavedFields  # the model's sizes
     data: str  # the folder of shards
+    tokenizer: NotRequired[str]  # its name, with the SHA-256 of one that was trained; older checkpoints lack these two
+    window_is_full: NotRequired[bool]  # whether attention looks back as far as at the end of a run from the start on
     seconds: float
     optimizer_seconds: float
     times: list[float]  # seconds up to each row

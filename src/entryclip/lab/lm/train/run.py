@@ -13,7 +13,7 @@ from pathlib import Path
 from ...engine.files import write_json, write_text
 from ...engine.provenance import versions
 from ...engine.source_hash import code_hash
-from ..data.manifest import check_same_tokenizer
+from ..data.manifest import name_tokenizer
 from . import checkpoint, training_methods
 from .checkpoint import Checkpoint
 from .distributed import Processes
@@ -172,7 +172,10 @@ class Run:
         from .whole_state import restore_weights
 
         found = checkpoint.load(checkpoint.find_latest(origin))
-        check_same_tokenizer(Path(found.record["data"]), Path(self._data))
+        theirs, ours = found.record.get("tokenizer"), name_tokenizer(Path(self._data))
+        if theirs is not None and theirs != ours:
+            remedy = f"`entryclip data prepare --tokenizer-of {found.record['data']}`, the data of that run"
+            raise ValueError(f"{found.place} knows the tokens of {theirs}, {self._data} has those of {ours}: {remedy}")
         restore_weights(self.trainer, found)
         return found.place
 
@@ -183,7 +186,7 @@ class Run:
         trainer, record = self.trainer, found.record
         restore(trainer, found)
         trainer.batches.load_state_dict(record["batches"])
-        trainer.done = found.step
+        trainer.done, trainer.window_is_full = found.step, record.get("window_is_full", False)
         trainer.seconds, trainer.optimizer_seconds = record["seconds"], record["optimizer_seconds"]
         self.rows, self.times, self._losses = record["rows"], record["times"], record["losses"]
 
@@ -209,6 +212,8 @@ class Run:
             **self._identity(),
             "config": dataclasses.asdict(trainer.config),
             "data": self._data,
+            "tokenizer": name_tokenizer(Path(self._data)),
+            "window_is_full": trainer.window_is_full,
             "seconds": trainer.seconds,
             "optimizer_seconds": trainer.optimizer_seconds,
             "times": self.times,

@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 
 from ...engine.config_fields import added_field, extent_field
 from ...engine.files import checksum
+from ...engine.schema import read_json
 from ...engine.study import DataSource, Piece, Row
 from ...lm.data.manifest import hash_file
 from ...lm.train.checkpoint import WEIGHTS, find_latest
@@ -30,6 +31,7 @@ from .arms import Arm, clipped_with_tables, parse_arm, split_tables
 from .at_the_end import NOT_MEASURED, measured_at_the_end
 
 Stage = Literal["tuning", "report"]
+_FINISH = "run its `entryclip train` command again, to its end"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +93,13 @@ class RateGridConfig(TrainingRunsConfig):
             self.settings(cell, self.first_seed)  # refuses bad values
 
     def origin(self) -> Path | None:
-        """The checkpoint whose weights all runs begin with."""
-        return find_latest(Path(self.weights)) if self.weights else None
+        """The checkpoint whose weights all runs begin with; a run's folder has to be one that has come to its end."""
+        if not self.weights:
+            return None
+        place = find_latest(Path(self.weights))
+        if place != Path(self.weights) and not read_json(Path(self.weights) / "record.json", _FINISH).get("complete"):
+            raise ValueError(f"weights must be a finished run or one of its checkpoints, {self.weights} is neither")
+        return place
 
     def arms(self) -> list[Arm]:
         """The methods with their levels, rates and warm-ups."""
