@@ -81,9 +81,7 @@ class Answer:
 
 def answers(results: Path = ROOT / "results") -> list[Answer]:
     """Every clip on clean text, in the spike's replay, and under corrupted gradients."""
-    at_own_best = [
-        each for folder, name in GRIDS.items() for each in _at_own_best(results / folder / "rate-grid", name)
-    ]
+    at_own_best = [each for folder in GRIDS for each in _at_own_best(results / folder / "rate-grid", GRIDS[folder])]
     there = {(each.situation, each.method) for each in at_own_best}
     searched = [each for each in _searched(results) if (each.situation, each.method) not in there]
     found = [*at_own_best, *searched, *_auto_on_clean_text(results), *_after_a_spike(results)]

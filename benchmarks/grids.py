@@ -7,6 +7,7 @@ from typing import Any
 from entryclip.lab.paper.holm import holm
 from entryclip.lab.paper.intervals import paired_p
 from entryclip.lab.paper.paired_claims import interval_in_words
+from entryclip.lab.paper.rate_grid.bands import band_differences
 from entryclip.lab.paper.rate_grid.comparison import Grid, arm_name
 from entryclip.lab.paper.rate_grid.study import Cell
 
@@ -30,6 +31,20 @@ def grid_lines(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         }
         for arm, cell in grid.best.items()
     ]
+
+
+def band_lines(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A line for each band of tokens: the loss without a clip, and with each method less that."""
+    lines: dict[str, dict[str, Any]] = {}
+    found = band_differences(rows)
+    arms = list(dict.fromkeys(each.arm for each in found))
+    for each in found:
+        line = lines.setdefault(
+            each.band, {"occurrences per million": each.band, "tokens measured": f"{each.tokens:,}"}
+        )
+        line.setdefault(arm_name(each.baseline.arm), f"{each.unclipped:.4f}")
+        line[f"{arm_name(each.arm, arms)}, less that"] = interval_in_words(each.differences)
+    return list(lines.values())
 
 
 def _place(cell: Cell, grid: Grid) -> str:

@@ -30,7 +30,8 @@ from entryclip.lab.paper.untuned.study import UntunedRun
 
 from .answers import answers
 from .does_it_help import listed_answers, most_important
-from .grids import grid_lines
+from .grids import band_lines, grid_lines
+from .trends import point_lines, points, slope_lines
 
 ROOT = Path(__file__).parent.parent
 CONTROLS = ("muon-smooth-rate", "adamw-decay", "adamw-again", "adamw-smooth-again")
@@ -162,6 +163,13 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "does_it_help_short": lambda results: listed(listed_answers(most_important(answers(results)))),
     "rate_grid_adamw": lambda results: listed(grid_lines(load_rows(results / "rate-grid-adamw" / "rate-grid"))),
     "rate_grid_muon": lambda results: listed(grid_lines(load_rows(results / "rate-grid-muon" / "rate-grid"))),
+    "rate_grid_gpt2": lambda results: listed(grid_lines(load_rows(results / "rate-grid-gpt2" / "rate-grid"))),
+    "rate_grid_gpt2_bands": lambda results: listed(band_lines(load_rows(results / "rate-grid-gpt2" / "rate-grid"))),
+    "rate_grid_finetuning": lambda results: listed(
+        grid_lines(load_rows(results / "rate-grid-finetuning" / "rate-grid"))
+    ),
+    "trends": lambda results: listed(point_lines(points(results))),
+    "trends_slopes": lambda results: listed(slope_lines(points(results))),
     "spike": lambda results: listed(
         [line for table in SPIKE.tables(load_rows(results / "spike")).values() for line in table]
     ),

@@ -1,9 +1,10 @@
 """Does what smooth shrinkage does, or the noise, change with the batch, the width or the length of a run?
 
 Grids of learning rates (`entryclip reproduce rate-grid`) that differ in one number each. In every grid both methods are
-at their own best learning rate. All grids have the same seeds, so that how a measurement changes is computed seed by
-seed: the slope against log2 of the number, that is what a doubling adds, with Student's interval over the seeds. The
-p-values of all slopes are corrected together (Holm).
+at their own best learning rate. How a measurement changes is computed seed by seed, over the seeds that the grids have
+in common: the slope against log2 of the number, that is what a doubling adds, with Student's interval over the seeds.
+The p-values of all slopes are corrected together (Holm). What intervals do not contain is the choice of the learning
+rates, by one seed in each grid.
 
 `python -m benchmarks.trends` draws the figure; `python -m benchmarks.table` writes the tables.
 """
@@ -58,7 +59,7 @@ class Point:
     value: int  # of what the axis varies
     optimizer: str
     saved: Interval  # share of the tokens that smooth shrinkage saves
-    measures: Mapping[str, BySeed]  # by the names in MEASURES; gains as log2
+    measures: Mapping[str, BySeed]  # by the names in MEASURES; gains as log2; without runs that diverged
 
     def interval(self, measure: str) -> Interval:
         """The mean over the seeds, with its interval."""
@@ -83,12 +84,14 @@ def _point(axis: str, value: int, optimizer: str, rows: Sequence[dict[str, Any]]
     if plain is None or clipped is None:
         return None
     base, own = ({run.seed: run for run in runs if run.stage == "report" and run.cell == c} for c in (plain, clipped))
-    seeds = sorted(base.keys() & own.keys())
+    seeds = sorted(seed for seed in base.keys() & own.keys() if base[seed].loss and own[seed].loss)
+    if not seeds:
+        return None
     measures: dict[str, BySeed] = {
         "loss": {seed: own[seed].final - base[seed].final for seed in seeds},
-        "raw_gain": {seed: math.log2(base[seed].raw_gain or math.nan) for seed in seeds},
-        "standardized_gain": {seed: math.log2(base[seed].standardized_gain or math.nan) for seed in seeds},
-        "spike_score": {seed: base[seed].spike_score or 0.0 for seed in seeds},
+        "raw_gain": {seed: math.log2(gain) for seed in seeds if (gain := base[seed].raw_gain)},
+        "standardized_gain": {seed: math.log2(gain) for seed in seeds if (gain := base[seed].standardized_gain)},
+        "spike_score": {seed: score for seed in seeds if (score := base[seed].spike_score) is not None},
     }
     saved = saving(*(_curves([some[seed] for seed in seeds]) for some in (base, own)))
     return Point(axis, value, optimizer, saved, measures)
@@ -121,6 +124,8 @@ def slopes(found: Sequence[Point]) -> list[Slope]:
         x = np.log2([each.value for each in line])
         for measure in MEASURES:
             seeds = sorted(set.intersection(*(set(each.measures[measure]) for each in line)))
+            if not seeds:
+                continue
             y = np.array([[each.measures[measure][seed] for each in line] for seed in seeds])
             by_seed = y @ (x - x.mean()) / ((x - x.mean()) ** 2).sum()
             made.append(Slope(axis, optimizer, measure, tuple(each.value for each in line), by_seed))

@@ -2,12 +2,14 @@
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from entryclip.lab.engine.grid import single_values
+from entryclip.lab.engine.provenance import config_hash
 from entryclip.lab.lm.data.token_frequency import BANDS
 from entryclip.lab.lm.train.run import Run
 from entryclip.lab.lm.train.settings import Settings
@@ -33,20 +35,26 @@ def test_the_control_of_adamw_is_the_default():
 def documented():
     """Return the config of each full command in docs/pretraining.md, by the folder that it names."""
     page = (Path(__file__).parents[3] / "docs" / "pretraining.md").read_text()
-    (common,) = (line.split('"')[1] for line in page.splitlines() if line.startswith("common="))
-    # Of two commands with one folder the second goes on from the first.
+    variables = dict(re.findall(r'^(\w+)="([^"]*)"$', page, re.MULTILINE))
     lines = [line for line in page.splitlines() if line.startswith("entryclip reproduce rate-grid") and "--out" in line]
     found = {}
     for line in lines:
-        fields, folder = line.replace("$common", common).split("--set ")[1].split(" --out ")
+        for name, text in variables.items():
+            line = line.replace(f"${name}", text)
+        fields, folder = line.split("--set ")[1].split(" --out ")
         found[folder.split()[0]] = STUDY.configured(changes=single_values(STUDY, fields.split()))
     return found
 
 
 def test_the_commands_of_the_page_are_grids():
     configs = documented()
-    assert len(configs) == 8
-    assert all(config.steps * config.sequences * config.length > 1_990_000 for config in configs.values())
+    assert len(configs) == 11
+    shorter = {"results/rate-grid-gpt2", "results/rate-grid-gpt2-tables", "results/rate-grid-finetuning"}
+    tokens = {name: config.steps * config.sequences * config.length for name, config in configs.items()}
+    assert {name for name, count in tokens.items() if count < 1_990_000} == shorter
+    for name, config in configs.items():  # the saved results are those of the commands
+        if (record := Path(__file__).parents[3] / name / "rate-grid" / "record.json").exists():
+            assert json.loads(record.read_text())["config_hash"] == config_hash("rate-grid", config), name
     muon = configs["results/rate-grid-muon"]
     assert {cell.lr for cell in muon.cells()} == {0.008, 0.016, 0.032}
     levels = {(arm.method, arm.level) for arm in muon.arms()}
