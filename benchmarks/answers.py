@@ -169,7 +169,8 @@ def _under_corruption(results: Path) -> Iterator[Answer]:
     """The final loss of short runs in which entries of every gradient are corrupted."""
     config = DoseConfig()
     tokens = f"{config.steps * config.sequences * config.length / 1e6:.2f}M"
-    panels = [panel for folder in DOSE_FOLDERS for panel in panels_of(load_rows(results / folder))]
+    folders = [results / name for name in DOSE_FOLDERS if (results / name).is_dir()]
+    panels = [panel for folder in folders for panel in panels_of(load_rows(folder))]
     for corruption, dose in DOSES.items():
         for panel in panels:
             if panel.corruption != corruption:
