@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from entryclip.lab.paper.intervals import nats
 from entryclip.lab.paper.lm_methods import METHOD_NAMES
 
-from .answers import CLEAN, ROOT, Answer, answers, batches_of, entries_of
+from .answers import CLEAN, FINE_TUNING, ROOT, Answer, answers, batches_of, entries_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,15 +20,15 @@ COLOURS = {"helps": "#1f6fb2", "seems to help": "#a9cde8", "harms": "#c8502b", "
 _NEITHER = "#ededed"
 MOST_IMPORTANT = (
     (CLEAN, "post-smooth"),
-    (CLEAN, "pre-smooth"),
     (CLEAN, "muon-standardized"),
+    (FINE_TUNING, "pre-smooth"),
     (batches_of("random"), "post-smooth"),
     (entries_of("bits"), "pre-auto"),
 )
 
 
 def most_important(found: Sequence[Answer]) -> list[Answer]:
-    """The README's five: what to do on clean text, after a spike and where entries are corrupted."""
+    """The README's five: what to do on clean text, in fine-tuning, after a spike and where entries are corrupted."""
     by_place = {(each.situation, each.name): each for each in found}
     return [by_place[situation, METHOD_NAMES[method]] for situation, method in MOST_IMPORTANT]
 
