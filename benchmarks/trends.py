@@ -10,6 +10,7 @@ rates, by one seed in each grid.
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +68,7 @@ class Point:
 
 
 def points(results: Path = ROOT / "results") -> list[Point]:
-    """Every optimizer in every grid that is there and has it with and without its clip."""
+    """Every optimizer in every grid that is there and has it with and without its clip; axes of one grid are left out."""
     found = []
     for axis, folders in AXES.items():
         for value, names in folders.items():
@@ -75,7 +76,8 @@ def points(results: Path = ROOT / "results") -> list[Point]:
                 row for name in names if (results / name).is_dir() for row in load_rows(results / name / "rate-grid")
             ]
             found += [each for optimizer in PAIRS if (each := _point(axis, value, optimizer, rows)) is not None]
-    return found
+    places = Counter((each.axis, each.optimizer) for each in found)
+    return [each for each in found if places[each.axis, each.optimizer] > 1]
 
 
 def _point(axis: str, value: int, optimizer: str, rows: Sequence[dict[str, Any]]) -> Point | None:
