@@ -68,7 +68,7 @@ class Point:
 
 
 def points(results: Path = ROOT / "results") -> list[Point]:
-    """Every optimizer in every grid that is there and has it with and without its clip; axes of one grid are left out."""
+    """Every optimizer in every grid that has it with and without its clip, where an axis has two grids or more."""
     found = []
     for axis, folders in AXES.items():
         for value, names in folders.items():
