@@ -33,6 +33,7 @@ FINE_TUNING = "fine-tuning in batches of 1024 tokens"
 GRIDS: Mapping[str, str] = {
     "rate-grid-muon": CLEAN,
     "rate-grid-adamw": CLEAN,
+    "rate-grid-16k": "clean text, 122 steps of 16,384 tokens",
     "rate-grid-finetuning": FINE_TUNING,
 }
 DOSE_FOLDERS = ("dose-response", "dose-response-published")  # the second: methods of others, at fewer doses
