@@ -48,7 +48,7 @@ def documented():
 
 def test_the_commands_of_the_page_are_grids():
     configs = documented()
-    assert len(configs) == 10
+    assert len(configs) == 11
     shorter = {"results/rate-grid-gpt2", "results/rate-grid-finetuning"}
     tokens = {name: config.steps * config.sequences * config.length for name, config in configs.items()}
     assert {name for name, count in tokens.items() if count < 1_990_000} == shorter
