@@ -36,7 +36,6 @@ GRIDS: Mapping[str, str] = {
     "rate-grid-16k": "clean text, 122 steps of 16,384 tokens",
     "rate-grid-finetuning": FINE_TUNING,
 }
-DOSE_FOLDERS = ("dose-response", "dose-response-published")  # the second: methods of others, at fewer doses
 DOSES = {"bits": 1e-4, "cauchy": 1e-2}  # of each corruption the dose that the page shows; docs/auto.md has them all
 _NOTHING = 1e-3  # nats, below which an effect is of no use to anyone, however certain it is
 
@@ -82,7 +81,9 @@ class Answer:
 
 def answers(results: Path = ROOT / "results") -> list[Answer]:
     """Every clip on clean text, in the spike's replay, and under corrupted gradients."""
-    at_own_best = [each for folder in GRIDS for each in _at_own_best(results / folder / "rate-grid", GRIDS[folder])]
+    at_own_best = [
+        each for folder, name in GRIDS.items() for each in _at_own_best(results / folder / "rate-grid", name)
+    ]
     there = {(each.situation, each.method) for each in at_own_best}
     searched = [each for each in _searched(results) if (each.situation, each.method) not in there]
     found = [*at_own_best, *searched, *_auto_on_clean_text(results), *_after_a_spike(results)]
@@ -170,8 +171,7 @@ def _under_corruption(results: Path) -> Iterator[Answer]:
     """The final loss of short runs in which entries of every gradient are corrupted."""
     config = DoseConfig()
     tokens = f"{config.steps * config.sequences * config.length / 1e6:.2f}M"
-    folders = [results / name for name in DOSE_FOLDERS if (results / name).is_dir()]
-    panels = [panel for folder in folders for panel in panels_of(load_rows(folder))]
+    panels = panels_of(load_rows(results / "dose-response"))
     for corruption, dose in DOSES.items():
         for panel in panels:
             if panel.corruption != corruption:
